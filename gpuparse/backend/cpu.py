@@ -1,0 +1,141 @@
+"""Kernels on a CPU: compiled by the system's C++ compiler at first use, sentences spread over threads."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpuparse.backend.base import Argument, Kernel, source_text
+from gpuparse.backend.cache import discard, fetch
+
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-w")
+
+
+class CompileError(RuntimeError):
+    """The compiler is missing or refused."""
+
+
+@cache
+def find_compiler() -> str | None:
+    """``$CXX``, else the first of c++, g++ and clang++ on the path."""
+    if chosen := os.environ.get("CXX"):
+        return shutil.which(chosen.split()[0])
+    return next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+
+
+@cache
+def compiler_version() -> str | None:
+    compiler = find_compiler()
+    if compiler is None:
+        return None
+    try:
+        answer = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.splitlines()[0] if answer.stdout else None
+
+
+@cache
+def cpu_model() -> str:
+    """Name of the processor, and its feature flags where the system tells them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    stripped = {key.strip(): value.strip() for key, value in fields.items()}
+    return stripped.get("model name", platform.processor() or platform.machine())
+
+
+@cache
+def _cpu_features() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), cpu_model())
+
+
+@cache
+def native_flags() -> tuple[str, ...]:
+    """What makes the compiler use all of this processor's instructions."""
+    return ("-mcpu=native",) if platform.machine() in ("arm64", "aarch64") else ("-march=native",)
+
+
+def _compile(name: str, target: Path) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        raise CompileError("no C++ compiler found (set CXX, or install g++ or clang++)")
+    for native in (native_flags(), ()):  # the second where the compiler does not know this processor
+        command = [compiler, *FLAGS, *native, "-x", "c++", "-", "-o", str(target)]
+        try:
+            done = subprocess.run(command, input=source_text(name), capture_output=True, text=True, timeout=600)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CompileError(f"{compiler} could not be run: {error}") from error
+        if done.returncode == 0:
+            return
+    if "No space left" in done.stderr:
+        raise OSError(done.stderr.strip().splitlines()[-1])
+    raise CompileError(f"{compiler} could not compile {name}.cu: {(done.stderr.strip().splitlines() or ['?'])[0]}")
+
+
+@cache
+def _library(name: str) -> ctypes.CDLL:
+    key = "\n".join((source_text(name), *FLAGS, *native_flags(), str(find_compiler()), str(compiler_version()), _cpu_features()))
+    file_name = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.so"
+    path = fetch(file_name, lambda target: _compile(name, target))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # broken on disk: once more from the start
+        discard(path)
+        return ctypes.CDLL(str(fetch(file_name, lambda target: _compile(name, target))))
+
+
+_compiling = threading.Lock()
+
+
+@cache
+def _function(kernel: Kernel, signature: tuple[type, ...]) -> ctypes._CFuncPtr:
+    address = ctypes.c_void_p.in_dll(_library(kernel.name), kernel.symbol).value
+    assert address is not None
+    return ctypes.CFUNCTYPE(None, ctypes.c_int, *signature)(address)
+
+
+def _ctype(argument: Argument) -> type:
+    if argument is None or isinstance(argument, Tensor):
+        return ctypes.c_void_p
+    return ctypes.c_longlong if isinstance(argument, np.int64) else ctypes.c_int
+
+
+class CpuBackend:
+    """A team is one thread; there are as many as ``torch.get_num_threads()`` says."""
+
+    lanes = 1
+
+    def __init__(self) -> None:
+        with _compiling:
+            _library("check")  # raises if nothing can be compiled here
+
+    def slots(self, sentences: int, slot_bytes: int) -> int:
+        return max(1, min(torch.get_num_threads(), sentences))
+
+    def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
+        signature = tuple(map(_ctype, args))
+        with _compiling:
+            function = _function(kernel, signature)
+        values = [a.data_ptr() if isinstance(a, Tensor) else None if a is None else int(a) for a in args]
+        function(slots, *values)  # the GIL is released meanwhile

@@ -1,0 +1,213 @@
+"""The command line: data on stdout, progress and errors on stderr; exit 0 done, 1 could not, 2 misused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpuparse import backend, selftest
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Exact distributions over dependency trees, on a GPU or a CPU.",
+)
+
+_PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpuparse {_version('gpuparse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _gpuparse(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def info(
+    run_selftest: Annotated[
+        bool,
+        typer.Option("--selftest", help="Compare every kernel with plain torch on every device here."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print versions, devices, which code each device runs, the compiler and the cache."""
+    report = _report()
+    console = Console(highlight=False)
+    if not as_json:
+        _print_report(console, report)
+    checks = _checks() if run_selftest else None
+    if as_json:
+        if checks is not None:
+            report["selftest"] = [_check_json(check) for check in checks]
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+    elif checks:
+        _print_checks(console, checks)
+    if checks is not None:
+        _finish(checks)
+
+
+def _report() -> dict[str, Any]:
+    """What ``info`` says, as JSON has it."""
+    found = backend.describe()
+    versions = {
+        "gpuparse": _version("gpuparse"),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "numpy": _version("numpy"),
+        "cupy": found["cupy"],
+    }
+    devices = [{"device": "cpu", **found["cpu"]}]
+    for index, device in enumerate(found["cuda"]):
+        capability = device["capability"]
+        if not isinstance(capability, str):
+            capability = ".".join(map(str, capability))
+        devices.append({"device": f"cuda:{index}", **device, "capability": capability})
+    return {
+        "versions": versions,
+        "devices": devices,
+        "compiler": found["compiler"],
+        "kernels_dir": found["kernels_dir"],
+        "cache": found["cache"],
+    }
+
+
+def _print_report(console: Console, report: dict[str, Any]) -> None:
+    def line(name: str, *values: str) -> None:
+        first, *others = values
+        console.print(Text.assemble((f"{name:<10}", "bold"), first), soft_wrap=True)
+        for other in others:
+            console.print(Text(f"{'':<10}{other}"), soft_wrap=True)
+
+    names = {"python": "Python", "cupy": "CuPy"}
+    for package, version in report["versions"].items():
+        line(names.get(package, package), version or "not installed")
+    console.print()
+    for device in report["devices"]:
+        if device["device"] == "cpu":
+            what = f"{device['model']}, {_count(device['threads'], 'thread')}"
+        else:
+            what = f"{device['name']}, compute capability {device['capability']}"
+        line(device["device"], what, f"{_PATHS[device['path']]}: {device['reason']}")
+    if len(report["devices"]) == 1:
+        line("cuda", "no device")
+    console.print()
+    compiler, cache = report["compiler"], report["cache"]
+    if compiler["path"] is None:
+        line("compiler", "not found")
+    else:
+        line(
+            "compiler",
+            compiler["path"],
+            compiler["version"] or "unknown version",
+            " ".join(compiler["flags"]),
+        )
+    line("kernels", report["kernels_dir"])
+    state = "writable" if cache["writable"] else "not writable"
+    line("cache", cache["path"], f"{state}, {_count(cache['files'], 'file')}, {_size(cache['bytes'])}")
+
+
+def _checks() -> list[selftest.Check]:
+    progress = Console(stderr=True)
+    with progress.status("comparing the kernels with plain torch"):
+        return selftest.run()
+
+
+def _check_json(check: selftest.Check) -> dict[str, Any]:
+    """A check for JSON, which has no NaN and no infinity: they become null."""
+    return {
+        "kernel": check.kernel,
+        "device": check.device,
+        "dtype": check.dtype,
+        "max_difference": check.max_difference if math.isfinite(check.max_difference) else None,
+        "tolerance": check.tolerance,
+        "ok": check.ok,
+        "note": check.note,
+    }
+
+
+def _print_checks(console: Console, checks: list[selftest.Check]) -> None:
+    table = Table(title="selftest", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for heading in ("kernel", "device", "type"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("difference", justify="right", no_wrap=True)
+    table.add_column("allowed", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    for check in checks:
+        table.add_row(
+            Text(check.kernel),
+            check.device,
+            check.dtype,
+            f"{check.max_difference:.1e}",
+            f"{check.tolerance:.1e}",
+            Text("ok", "green") if check.ok else Text("DIFFERS", "bold red"),
+            Text(check.note),
+        )
+    console.print()
+    console.print(table)
+
+
+def _finish(checks: list[selftest.Check]) -> None:
+    """Leave with 1, saying why, unless there were checks and all are well."""
+    bad = sum(not check.ok for check in checks)
+    if not checks:
+        _fail("selftest: no compiled kernel runs here, so there was nothing to compare")
+    if bad:
+        _fail(f"selftest: {bad} of {_count(len(checks), 'check')} differ")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"gpuparse: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def main() -> None:
+    """Run the command line; an unexpected error is one line, or a traceback where ``GPUPARSE_DEBUG=1``."""
+    try:
+        app()
+    except Exception as error:
+        if os.environ.get("GPUPARSE_DEBUG") == "1":
+            raise
+        message = " ".join(str(error).split()) or "no message"
+        print(f"gpuparse: {type(error).__name__}: {message} (GPUPARSE_DEBUG=1 for more)", file=sys.stderr)
+        raise SystemExit(1) from None

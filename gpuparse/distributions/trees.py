@@ -1,0 +1,185 @@
+"""What every distribution over trees has, given the algorithms of its structure."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+from torch.distributions.kl import register_kl
+
+from gpuparse.ops import Structure
+from gpuparse.plain.semiring import arc_mask
+from gpuparse.trees import (
+    Lengths,
+    as_arcs,
+    as_heads,
+    as_lengths,
+    can_look,
+    check_scores,
+    is_tree,
+    is_word,
+    no_tree_error,
+    tree_scores,
+)
+
+MAX_K = 64
+
+
+class TreeDistribution(Distribution):
+    """p(tree) = exp(sum of the scores of its arcs) / Z, for each sentence of a batch.
+
+    Args:
+        arcs: scores [B, N, N] of head -> modifier, float32 or float64; -inf forbids an arc.
+        lengths: words of each sentence [B], 1 to N - 1; None if all are full.
+        single_root: one word hangs on the root (default), or any number.
+        validate_args: look at the values and raise ValueError at a NaN, +inf, bad length or a sentence without any
+            tree. Default: on a CPU yes; on a GPU no, since looking waits for the device.
+
+    ``log_partition``, ``marginals``, ``max``, ``entropy()``, ``log_prob()`` and the KL divergence are differentiable,
+    twice and more; results have the dtype and device of ``arcs``.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    structure: ClassVar[Structure]
+    projective: ClassVar[bool]
+    #: how much probability rounding may put on an arc that is in no tree
+    mass_error: ClassVar[float]
+
+    def __init__(
+        self, arcs: Tensor, lengths: Lengths = None, *, single_root: bool = True, validate_args: bool | None = None
+    ) -> None:
+        self.arcs: Float[Tensor, "B N N"] = as_arcs(arcs)
+        self.lengths: Int[Tensor, " B"] = as_lengths(lengths, arcs, validate_args)
+        self.single_root = bool(single_root)
+        self._looks = validate_args
+        self._known: dict[str, Tensor] = {}
+        super().__init__(arcs.shape[:1], arcs.shape[1:2], validate_args=False)
+        if can_look(arcs, validate_args) and check_scores(arcs, self.lengths):
+            without = self.log_partition.detach().isneginf().nonzero()
+            if len(without):
+                raise no_tree_error(
+                    arcs, self.lengths, int(without[0]), projective=self.projective, single_root=self.single_root
+                )
+
+    def __repr__(self) -> str:
+        B, N = self.arcs.shape[:2]
+        return f"{type(self).__name__}(sentences: {B}, words: {N - 1}, single_root={self.single_root})"
+
+    @property
+    def support(self) -> Any:
+        """Heads: whole numbers from -1 (node 0, and past the end) to N - 1. Not every such vector is a tree."""
+        return constraints.independent(constraints.integer_interval(-1, self.arcs.shape[1] - 1), 1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> TreeDistribution:
+        """The same for more sentences: from [1] to any [B]."""
+        shape = torch.Size(batch_shape)
+        if len(shape) != 1 or self.arcs.shape[0] not in (1, shape[0]):
+            raise ValueError(f"batch_shape must be [B], and a batch of {self.arcs.shape[0]} cannot become {list(shape)}")
+        arcs, lengths = self.arcs.expand(shape[0], -1, -1), self.lengths.expand(shape[0])
+        return type(self)(arcs, lengths, single_root=self.single_root, validate_args=False)
+
+    def _remember(self, name: str, value: Tensor) -> Tensor:
+        """Keep what was computed, unless it was without the gradient that a later caller may want."""
+        if torch.is_grad_enabled() or not self.arcs.requires_grad:
+            self._known[name] = value
+        return value
+
+    @property
+    def log_partition(self) -> Float[Tensor, " B"]:
+        """log of the sum over all trees of exp(score)."""
+        if "log_partition" in self._known:
+            return self._known["log_partition"]
+        value = self.structure.log_partition(self.arcs, self.lengths, self.single_root)
+        return self._remember("log_partition", value)
+
+    @property
+    def marginals(self) -> Float[Tensor, "B N N"]:
+        """Probability of each arc [b, head, modifier]."""
+        if "marginals" in self._known:
+            return self._known["marginals"]
+        return self._remember("marginals", self.structure.marginals(self.arcs, self.lengths, self.single_root))
+
+    @property
+    def argmax(self) -> Int[Tensor, "B N"]:
+        """Heads of a best tree; among equals the same one every time."""
+        if "argmax" not in self._known:
+            self._known["argmax"] = self.structure.argmax(self.arcs.detach(), self.lengths, self.single_root)
+        return self._known["argmax"]
+
+    @property
+    def mode(self) -> Int[Tensor, "B N"]:
+        """``argmax``, by its name in torch.distributions."""
+        return self.argmax
+
+    @property
+    def max(self) -> Float[Tensor, " B"]:
+        """Score of a best tree; its gradient is that tree's arcs."""
+        return self._score(self.argmax)
+
+    def _score(self, heads: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
+        """Scores of decoded trees; -inf where none was found."""
+        missing = (heads < 0).all(-1)
+        return torch.where(missing, -torch.inf, tree_scores(self.arcs, heads, self.lengths))
+
+    def topk(self, k: int) -> tuple[Int[Tensor, "k B N"], Float[Tensor, "k B"]]:
+        """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_K:
+            raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {k!r}")
+        heads = self.structure.topk(self.arcs.detach(), self.lengths, self.single_root, k)
+        return heads, self._score(heads)
+
+    def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B N"]:
+        """Independent exact draws; follows ``torch.manual_seed``."""
+        shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            heads = self.structure.sample(self.arcs.detach(), self.lengths, self.single_root, shape.numel())
+        return heads.reshape(*shape, *self.arcs.shape[:2])
+
+    def log_prob(self, value: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
+        """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
+        heads = as_heads(value, self.arcs, self.lengths, self._looks)
+        tree = is_tree(heads, self.lengths, projective=self.projective, single_root=self.single_root)
+        return torch.where(tree, tree_scores(self.arcs, heads, self.lengths) - self.log_partition, -torch.inf)
+
+    def _centred(self) -> TreeDistribution:
+        """The same distribution in float64, each word's scores shifted by their greatest: nothing large cancels."""
+        if "centred" not in self.__dict__:
+            read = arc_mask(self.lengths, self.arcs.shape[1])
+            arcs = torch.where(read, self.arcs.double(), -torch.inf)
+            top = arcs.detach().amax(1, keepdim=True)
+            arcs = arcs - torch.where(top.isfinite(), top, 0.0)
+            wide = type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False)
+            if not (torch.is_grad_enabled() or not self.arcs.requires_grad):
+                return wide
+            self.centred = wide
+        return self.centred
+
+    def entropy(self) -> Float[Tensor, " B"]:
+        """-sum p log p, exactly: log Z minus the expected score."""
+        p = self._centred()
+        return (p.log_partition - _expected(p.marginals, p.arcs)).to(self.arcs.dtype)
+
+
+def _expected(marginals: Float[Tensor, "B N N"], scores: Float[Tensor, "B N N"]) -> Float[Tensor, " B"]:
+    """Sum of marginal * score over the arcs that are possible."""
+    return (marginals * torch.where(scores.isfinite(), scores, 0.0)).flatten(1).sum(1)
+
+
+@register_kl(TreeDistribution, TreeDistribution)
+def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
+    """sum p log(p / q), exactly; inf where p has a tree that q forbids."""
+    if type(p) is not type(q) or p.single_root != q.single_root:
+        raise ValueError(f"KL needs two distributions over the same trees, got {p} and {q}")
+    if p.arcs.shape != q.arcs.shape:
+        raise ValueError(f"arcs of p and q must have the same shape, got {list(p.arcs.shape)} and {list(q.arcs.shape)}")
+    if can_look(p.lengths, p._looks) and not torch.equal(p.lengths, q.lengths):
+        raise ValueError("lengths of p and q must be the same")
+    a, b = p._centred(), q._centred()
+    mu = a.marginals
+    forbidden = (mu > p.mass_error) & b.arcs.isneginf() & ~a.arcs.isneginf()
+    value = b.log_partition - a.log_partition + _expected(mu, a.arcs) - _expected(mu, b.arcs)
+    impossible = (forbidden & is_word(p.lengths, mu.shape[1])[:, None, :]).flatten(1).any(1)
+    return torch.where(impossible, torch.inf, value.clamp(min=0)).to(p.arcs.dtype)

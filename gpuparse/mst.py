@@ -1,0 +1,32 @@
+"""Maximum spanning arborescences of a batch of sentences."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from gpuparse.ops import MATRIX_TREE
+from gpuparse.trees import Lengths, as_arcs, as_lengths, can_look, check_scores, no_tree_error
+
+
+def mst(
+    arcs: Tensor, lengths: Lengths = None, *, single_root: bool = True, validate_args: bool | None = None
+) -> Int[Tensor, "B N"]:
+    """Heads of a best non-projective tree of each sentence (Chu-Liu, Edmonds; O(n^2)), the same every time.
+
+    Args:
+        arcs: scores [B, N, N] of head -> modifier, float32 or float64; -inf forbids an arc.
+        lengths: words of each sentence [B], 1 to N - 1; None if all are full.
+        single_root: one word hangs on the root (default), or any number.
+        validate_args: raise ValueError at a NaN, +inf, bad length or a sentence without any tree. Default: on a CPU
+            yes; on a GPU no, since looking waits for the device (such sentences get heads of -1).
+    """
+    lengths = as_lengths(lengths, as_arcs(arcs), validate_args)
+    with torch.no_grad():
+        heads = MATRIX_TREE.argmax(arcs.detach(), lengths, bool(single_root))
+    if can_look(arcs, validate_args) and len(heads) and int(heads[:, 1].min()) < 0:
+        check_scores(arcs, lengths)
+        sentence = int((heads[:, 1] < 0).nonzero()[0])
+        raise no_tree_error(arcs, lengths, sentence, projective=False, single_root=single_root)
+    return heads

@@ -1,0 +1,8 @@
+"""The inference kernels as torch operators: ``torch.ops.gpuparse.*``, with fake implementations and autograd.
+
+Each function here takes the operator where kernels serve the device, and the plain torch path where none do.
+"""
+
+from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure, check_flags
+
+__all__ = ["EISNER", "MATRIX_TREE", "Structure", "check_flags"]

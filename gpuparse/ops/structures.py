@@ -1,0 +1,237 @@
+"""Operators over trees, the same for every structure: projective (Eisner) and non-projective (matrix-tree, MST).
+
+Derivatives of log Z by the arcs, each an operator whose backward is the next one:
+log_partition -> marginals -> hvp (along u) -> third (along u and v) -> the plain torch path from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from gpuparse import plain
+from gpuparse.backend import backend_for
+from gpuparse.ops import launch
+from gpuparse.ops.launch import Batch
+
+LIBRARY = torch.library.Library("gpuparse", "DEF")
+
+Arcs = Float[Tensor, "B N N"]
+Lengths = Int[Tensor, " B"]
+
+
+def takes_kernels(arcs: Tensor) -> bool:
+    """Whether operators serve this tensor (or would, for a fake one), or the plain torch path does."""
+    if isinstance(arcs, FakeTensor) or torch.compiler.is_compiling():
+        return True
+    return backend_for(arcs.device) is not None
+
+
+def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+    name = schema.split("(")[0]
+    LIBRARY.define(schema)
+    LIBRARY.impl(name, run, "CPU")
+    LIBRARY.impl(name, run, "CUDA")
+    torch.library.register_fake(f"gpuparse::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.gpuparse, name).default  # type: ignore[no-any-return]
+
+
+def _differentiable(op: Callable[..., Any], setup: Callable[..., None], backward: Callable[..., Any]) -> None:
+    torch.library.register_autograd(op, backward, setup_context=setup, lib=LIBRARY)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A family of trees and its algorithms. Results follow the dtype and device of ``arcs``."""
+
+    name: str
+    sums: Callable[[Batch, int, Tensor | None, Tensor | None, Tensor | None, Tensor | None], None]
+    best: Callable[[Batch], Tensor]
+    best_k: Callable[[Batch, int], Tensor]
+    draw: Callable[[Batch, Tensor, int], Tensor]
+    plain_log_partition: Callable[[Tensor, Tensor, bool], Tensor]
+    plain_argmax: Callable[[Tensor, Tensor, bool], Tensor]
+
+    def __post_init__(self) -> None:
+        for method, op in _operators(self).items():
+            object.__setattr__(self, f"_{method}", op)
+
+    _log_partition: Callable[..., Any] = None  # type: ignore[assignment]
+    _marginals: Callable[..., Any] = None  # type: ignore[assignment]
+    _argmax: Callable[..., Any] = None  # type: ignore[assignment]
+    _topk: Callable[..., Any] = None  # type: ignore[assignment]
+    _sample: Callable[..., Any] = None  # type: ignore[assignment]
+
+    def log_partition(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float[Tensor, " B"]:
+        """log Z; -inf where there is no tree, NaN where a score read is NaN or +inf."""
+        if not takes_kernels(arcs):
+            return self.plain_log_partition(arcs, lengths, single_root)
+        wanted = torch.is_grad_enabled() and arcs.requires_grad  # then the marginals come with it, for backward
+        return self._log_partition(arcs, lengths, single_root, wanted)[0]  # type: ignore[no-any-return]
+
+    def marginals(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float[Tensor, "B N N"]:
+        """Probability of each arc."""
+        if not takes_kernels(arcs):
+            return plain.generic.marginals(self.plain_log_partition, arcs, lengths, single_root)
+        return self._marginals(arcs, lengths, single_root)  # type: ignore[no-any-return]
+
+    def argmax(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Int[Tensor, "B N"]:
+        """Heads of a best tree; all -1 where there is none or a score read is NaN or +inf."""
+        if not takes_kernels(arcs):
+            return self.plain_argmax(arcs, lengths, single_root)
+        return self._argmax(arcs, lengths, single_root)  # type: ignore[no-any-return]
+
+    def topk(self, arcs: Arcs, lengths: Lengths, single_root: bool, k: int) -> Int[Tensor, "k B N"]:
+        """Heads of the k best trees, best first; -1 for ranks that do not exist."""
+        if not takes_kernels(arcs):
+            return plain.generic.topk(self.plain_argmax, arcs, lengths, single_root, k)
+        return self._topk(arcs, lengths, single_root, k)  # type: ignore[no-any-return]
+
+    def sample(self, arcs: Arcs, lengths: Lengths, single_root: bool, num: int) -> Int[Tensor, "num B N"]:
+        """Heads of ``num`` trees drawn from each sentence's distribution, by torch's random numbers."""
+        if not takes_kernels(arcs):
+            return plain.generic.sample(self.plain_log_partition, arcs, lengths, single_root, num)
+        seed = torch.randint(2**62, (1,), device=arcs.device)
+        return self._sample(arcs, lengths, seed, single_root, num)  # type: ignore[no-any-return]
+
+
+def _operators(s: Structure) -> dict[str, Callable[..., Any]]:
+    def log_partition(arcs: Tensor, lengths: Tensor, single_root: bool, marginals: bool) -> tuple[Tensor, Tensor]:
+        batch = Batch.of(arcs, lengths, single_root)
+        logz = torch.empty_like(batch.arcs[:, 0, 0])
+        out = torch.empty_like(batch.arcs) if marginals else None
+        s.sums(batch, 0, None, None, logz, out)
+        return logz, out if out is not None else torch.empty_like(arcs[:0])
+
+    def fake_log_partition(arcs: Tensor, lengths: Tensor, single_root: bool, marginals: bool) -> tuple[Tensor, Tensor]:
+        return arcs.new_empty(arcs.shape[0]), arcs.new_empty(arcs.shape if marginals else (0, *arcs.shape[1:]))
+
+    def derivative(order: int) -> Callable[..., Tensor]:
+        def run(arcs: Tensor, lengths: Tensor, single_root: bool, *directions: Tensor) -> Tensor:
+            batch = Batch.of(arcs, lengths, single_root)
+            out = torch.empty_like(batch.arcs)
+            u, v = (*(d.contiguous() for d in directions), None, None)[:2]
+            s.sums(batch, order, u, v, None, out)
+            return out
+
+        return run
+
+    def like_arcs(arcs: Tensor, *_: Any) -> Tensor:
+        return arcs.new_empty(arcs.shape)
+
+    prefix = f"{s.name}_"
+    given = "Tensor arcs, Tensor lengths, bool single_root"
+    log_partition_op = _define(
+        f"{prefix}log_partition({given}, bool marginals) -> (Tensor, Tensor)", log_partition, fake_log_partition
+    )
+    marginals_op = _define(f"{prefix}marginals({given}) -> Tensor", derivative(0), like_arcs)
+    hvp_op = _define(f"{prefix}hvp({given}, Tensor u) -> Tensor", derivative(1), like_arcs)
+    third_op = _define(f"{prefix}third({given}, Tensor u, Tensor v) -> Tensor", derivative(2), like_arcs)
+
+    def keep_log_partition(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        arcs, lengths, ctx.single_root, ctx.has_marginals = inputs
+        ctx.save_for_backward(arcs, lengths, output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    def back_log_partition(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+        arcs, lengths, known = ctx.saved_tensors
+        again = torch.is_grad_enabled() or not ctx.has_marginals  # the first: someone will differentiate this
+        mu = marginals_op(arcs, lengths, ctx.single_root) if again else known
+        return grad[:, None, None] * mu, None, None, None
+
+    _differentiable(log_partition_op, keep_log_partition, back_log_partition)
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        arcs, lengths, ctx.single_root, *directions = inputs
+        ctx.save_for_backward(arcs, lengths, *directions)
+
+    def back_marginals(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        arcs, lengths = ctx.saved_tensors
+        return hvp_op(arcs, lengths, ctx.single_root, grad), None, None
+
+    _differentiable(marginals_op, keep, back_marginals)
+
+    def back_hvp(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        arcs, lengths, u = ctx.saved_tensors
+        by_arcs = third_op(arcs, lengths, ctx.single_root, u, grad) if ctx.needs_input_grad[0] else None
+        by_u = hvp_op(arcs, lengths, ctx.single_root, grad) if ctx.needs_input_grad[3] else None
+        return by_arcs, None, None, by_u
+
+    _differentiable(hvp_op, keep, back_hvp)
+
+    def back_third(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        arcs, lengths, u, v = ctx.saved_tensors
+        with torch.enable_grad():
+            inputs = [x.detach().requires_grad_() if not x.requires_grad else x for x in (arcs, u, v)]
+            value = plain.generic.third(s.plain_log_partition, inputs[0], lengths, ctx.single_root, *inputs[1:])
+            by = torch.autograd.grad(value, inputs, grad, create_graph=torch.is_grad_enabled(), allow_unused=True)
+        return by[0], None, None, by[1], by[2]
+
+    _differentiable(third_op, keep, back_third)
+
+    def heads_of(shape: Callable[..., tuple[int, ...]]) -> Callable[..., Tensor]:
+        return lambda arcs, *rest: arcs.new_empty((*shape(*rest), *arcs.shape[:2]), dtype=torch.int64)
+
+    return {
+        "log_partition": log_partition_op,
+        "marginals": marginals_op,
+        "argmax": _define(
+            f"{prefix}argmax({given}) -> Tensor", lambda *a: s.best(Batch.of(*a)), heads_of(lambda *_: ())
+        ),
+        "topk": _define(
+            f"{prefix}topk({given}, int k) -> Tensor",
+            lambda arcs, lengths, root, k: s.best_k(Batch.of(arcs, lengths, root), k),
+            heads_of(lambda lengths, root, k: (k,)),
+        ),
+        "sample": _define(
+            f"{prefix}sample(Tensor arcs, Tensor lengths, Tensor seed, bool single_root, int num) -> Tensor",
+            lambda arcs, lengths, seed, root, num: s.draw(Batch.of(arcs, lengths, root), seed, num),
+            heads_of(lambda lengths, seed, root, num: (num,)),
+        ),
+    }
+
+
+EISNER = Structure(
+    "eisner",
+    launch.eisner,
+    launch.eisner_argmax,
+    launch.eisner_topk,
+    launch.eisner_sample,
+    plain.eisner.log_partition,
+    plain.eisner.argmax,
+)
+MATRIX_TREE = Structure(
+    "matrix_tree",
+    launch.matrix_tree,
+    launch.mst,
+    launch.mst_topk,
+    launch.matrix_tree_sample,
+    plain.matrix_tree.log_partition,
+    plain.mst.mst,
+)
+
+
+def _plain_flags(arcs: Tensor, lengths: Tensor) -> Tensor:
+    x = torch.where(plain.semiring.arc_mask(lengths.clamp(0, arcs.shape[1] - 1), arcs.shape[1]), arcs, 0.0)
+    bad = (x.isnan() | x.isposinf()).flatten(1).any(1)
+    forbidden = x.isneginf().flatten(1).any(1)
+    outside = (lengths < 1) | (lengths > arcs.shape[1] - 1)
+    return bad.int() + 2 * forbidden.int() + 4 * outside.int()
+
+
+_check = _define(
+    "check(Tensor arcs, Tensor lengths) -> Tensor",
+    launch.check,
+    lambda arcs, lengths: arcs.new_empty(arcs.shape[0], dtype=torch.int32),
+)
+
+
+def check_flags(arcs: Arcs, lengths: Lengths) -> Int[Tensor, " B"]:
+    """For each sentence, among what is read: 1 a NaN or +inf, 2 a -inf, 4 its length is out of range; their sum."""
+    return _check(arcs, lengths) if takes_kernels(arcs) else _plain_flags(arcs, lengths)  # type: ignore[no-any-return]

@@ -1,0 +1,205 @@
+"""What follows from a log-partition function or an argmax alone, for any family of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from gpuparse.plain.semiring import NEG_INF, arc_mask, clean, word_mask
+
+LogPartition = Callable[[Tensor, Tensor, bool], Tensor]
+"""(arcs [B, N, N], lengths [B], single_root) -> log Z [B], differentiable."""
+
+Argmax = Callable[[Tensor, Tensor, bool], Tensor]
+"""(arcs [B, N, N], lengths [B], single_root) -> heads [B, N]."""
+
+
+def _gradient(
+    y: Float[Tensor, "*dims"], x: Float[Tensor, "B N N"], create_graph: bool
+) -> Float[Tensor, "B N N"]:
+    """Gradient of the sum of y in x: zeros if y does not depend on x at all."""
+    if not y.requires_grad:
+        return torch.zeros_like(x)
+    return torch.autograd.grad(y.sum(), x, create_graph=create_graph, materialize_grads=True)[0]
+
+
+def _derivative(
+    log_partition: LogPartition,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+    directions: tuple[Float[Tensor, "B N N"], ...],
+) -> Float[Tensor, "B N N"]:
+    """Derivatives of log Z, all but one of them along `directions`; differentiable if an input is."""
+    keep = torch.is_grad_enabled() and any(x.requires_grad for x in (arcs, *directions))
+    with torch.inference_mode(False), torch.enable_grad():
+        lengths = lengths.clone()
+        read = arc_mask(lengths, arcs.shape[-1])
+        # a node of its own in the graph: directions may depend on the arcs and are constants here
+        x = arcs.double().clone()
+        if not (keep and x.requires_grad):
+            x = x.detach().requires_grad_()
+        g = _gradient(log_partition(x, lengths, single_root), x, keep or bool(directions))
+        for step, v in enumerate(directions, start=1):
+            v = torch.where(read, v.double().clone(), 0.0)
+            g = _gradient(g * v, x, keep or step < len(directions))
+        g = g.to(arcs.dtype)
+    return g if keep else g.detach()
+
+
+def marginals(
+    log_partition: LogPartition,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+) -> Float[Tensor, "B N N"]:
+    """Probability of every arc, [B, N, N]: the gradient of log Z. Zeros for a sentence without a tree.
+
+    Right to rounding in the absolute: an arc that is in no tree may get some 1e-16 instead of 0.
+    """
+    return _derivative(log_partition, arcs, lengths, single_root, ())
+
+
+def hvp(
+    log_partition: LogPartition,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+    v: Float[Tensor, "B N N"],
+) -> Float[Tensor, "B N N"]:
+    """Derivative of the marginals along v, [B, N, N]: the Hessian of log Z times v."""
+    return _derivative(log_partition, arcs, lengths, single_root, (v,))
+
+
+def third(
+    log_partition: LogPartition,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+    u: Float[Tensor, "B N N"],
+    v: Float[Tensor, "B N N"],
+) -> Float[Tensor, "B N N"]:
+    """Third derivative of log Z along u and v, [B, N, N]."""
+    return _derivative(log_partition, arcs, lengths, single_root, (u, v))
+
+
+def _draw(p: Float[Tensor, "S N"]) -> Int64[Tensor, " S"]:
+    """An index for each row of weights p [S, N] by inverting its sums, never one of weight 0."""
+    upto = p.cumsum(1)
+    u = torch.rand_like(upto[:, :1]) * upto[:, -1:]
+    hit = (upto > u) & (p > 0)
+    # no hit is only possible by rounding (or if all of p is 0)
+    return torch.where(hit.any(1), hit.long().argmax(1), p.argmax(1))
+
+
+@torch.no_grad()
+def sample(
+    log_partition: LogPartition,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+    num: int,
+) -> Int64[Tensor, "num B N"]:
+    """Exact samples, heads [num, B, N], from torch's generator; -1 for a sentence without a tree.
+
+    p(tree) = product over m of p(head of m | heads of the words before m): marginals, with those heads fixed.
+    """
+    batch, nodes, _ = arcs.shape
+    node = torch.arange(nodes, device=arcs.device)
+    w = clean(arcs, lengths).repeat(num, 1, 1)
+    lengths = lengths.repeat(num)
+    possible = log_partition(w, lengths, single_root) > NEG_INF
+
+    def fix(m: int, head: Int64[Tensor, " S"]) -> Float[Tensor, "S N N"]:
+        """The scores w with every other head of word m forbidden."""
+        forbidden = (node != head[:, None])[:, :, None] & (node == m)
+        return torch.where(forbidden, NEG_INF, w)
+
+    heads = [torch.full_like(lengths, -1)]
+    for m in range(1, nodes):
+        p = marginals(log_partition, w, lengths, single_root)[:, :, m].clamp(min=0)
+        head = _draw(p)
+        # rounding may give a head of probability 0 some 1e-16: where that was drawn, take the likeliest head
+        some = log_partition(fix(m, head), lengths, single_root) > NEG_INF
+        head = torch.where(some, head, p.argmax(1))
+        w = fix(m, head)
+        heads.append(head)
+    read = word_mask(lengths, nodes) & possible[:, None]
+    return torch.where(read, torch.stack(heads, 1), -1).view(num, batch, nodes)
+
+
+def _tree_score(w: Float[Tensor, "S N N"], heads: Int64[Tensor, "S N"], words: Bool[Tensor, "S N"]) -> Tensor:
+    """Score [S] of the trees `heads` [S, N] under clean scores w; -inf if a word has no head."""
+    arc = w.gather(1, heads.clamp(min=0)[:, None, :]).squeeze(1)
+    arc = torch.where(heads >= 0, arc, NEG_INF)
+    return torch.where(words, arc, 0.0).sum(1)
+
+
+@torch.no_grad()
+def topk(
+    argmax: Argmax,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+    k: int,
+) -> Int64[Tensor, "k B N"]:
+    """The k best trees, heads [k, B, N], best first (Lawler-Murty); -1 for ranks that do not exist.
+
+    A candidate is the best tree of a set of trees: those with its own heads at the words 1 .. p and none of
+    the `barred` heads at word p + 1. Taking it out of its set leaves the disjoint sets q = p .. n-1, in which
+    the trees agree with it at the words 1 .. q and not at q + 1.
+    """
+    batch, nodes, _ = arcs.shape
+    n = nodes - 1
+    if n == 0:
+        return torch.full((k, batch, nodes), -1, dtype=torch.int64, device=arcs.device)
+    w = clean(arcs, lengths)
+    words = word_mask(lengths, nodes)
+    node = torch.arange(nodes, device=arcs.device)
+    q = node[:n]
+
+    # for every child q: its scores, lengths and words, and which words it fixes and which one it bars from
+    w_q = w[:, None].expand(batch, n, nodes, nodes)
+    lengths_q = lengths[:, None].expand(batch, n).reshape(batch * n)
+    fixes = (node >= 1) & (node <= q[:, None])  # [q, m]
+    bars = node == q[:, None] + 1  # [q, m]
+
+    # candidates, best first: score [B, c], heads [B, c, N], p [B, c], barred [B, c, N]
+    heads = argmax(arcs, lengths, single_root)[:, None]
+    score = _tree_score(w, heads[:, 0], words)[:, None]
+    p = torch.zeros_like(lengths)[:, None]
+    barred = torch.zeros_like(heads, dtype=torch.bool)
+    ranks = []
+    for rank in range(k):
+        # the best candidate left, if any
+        best, tree, at, never = score[:, 0], heads[:, 0], p[:, 0], barred[:, 0]
+        exists = best > NEG_INF
+        ranks.append(torch.where(exists[:, None], tree, -1))
+        if rank == k - 1:
+            break
+
+        # children: bar its head of word q+1 [B, q, h], and what was barred there before if q = p
+        own = node == tree[:, 1:, None]
+        child_barred = own | ((q == at[:, None])[:, :, None] & never[:, None, :])
+        other = node[:, None] != tree[:, None, None, :]  # h is not the tree's head of m: [B, 1, h, m]
+        forbidden = (fixes[:, None, :] & other) | (bars[:, None, :] & child_barred[..., None])
+        child_w = torch.where(forbidden, NEG_INF, w_q).view(batch * n, nodes, nodes)
+        child_heads = argmax(child_w, lengths_q, single_root).view(batch, n, nodes)
+        child_words = words[:, None].expand(batch, n, nodes).reshape(batch * n, nodes)
+        child_score = _tree_score(child_w, child_heads.view(batch * n, nodes), child_words).view(batch, n)
+        real = exists[:, None] & (q >= at[:, None]) & (q < lengths[:, None])
+        child_score = torch.where(real, child_score, NEG_INF)
+
+        # keep no more candidates than there are ranks to fill; older ones first among equals
+        score = torch.cat([score[:, 1:], child_score], 1)
+        heads = torch.cat([heads[:, 1:], child_heads], 1)
+        p = torch.cat([p[:, 1:], q.expand(batch, n)], 1)
+        barred = torch.cat([barred[:, 1:], child_barred], 1)
+        score, order = score.sort(dim=1, descending=True, stable=True)
+        score, order = score[:, : k - 1 - rank], order[:, : k - 1 - rank]
+        wide = order[..., None].expand(-1, -1, nodes)
+        heads, p, barred = heads.gather(1, wide), p.gather(1, order), barred.gather(1, wide)
+    return torch.stack(ranks)

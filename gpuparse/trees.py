@@ -1,0 +1,151 @@
+"""The conventions on arcs, lengths and heads, and the checks of them.
+
+Node 0 is the root; a sentence of n words has N = n + 1 nodes. ``arcs[b, h, m]`` scores head h -> modifier m; column 0,
+the diagonal and what lies past a sentence's length are never read. ``heads[b, m]`` is -1 at node 0 and past the end.
+
+Values are looked at only where that needs no waiting: on a CPU, or if ``validate_args=True`` asks for it. Where they
+are not, a sentence with NaN or +inf gets NaN results and heads of -1, one without any tree log Z = -inf, heads of -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from gpuparse.ops import check_flags
+from gpuparse.plain.semiring import arc_mask
+
+Lengths = Tensor | Sequence[int] | None
+
+
+def can_look(tensor: Tensor, validate_args: bool | None) -> bool:
+    """Whether values may be read: asked for, or on a CPU and not being traced."""
+    if validate_args is not None:
+        return validate_args
+    return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor) and not torch.compiler.is_compiling()
+
+
+def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:
+    """``arcs`` if its type and shape are right."""
+    if not isinstance(arcs, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(arcs).__name__}")
+    if arcs.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"{name} must be float32 or float64, got {str(arcs.dtype).removeprefix('torch.')}; convert it")
+    if arcs.dim() != 3 or arcs.shape[1] != arcs.shape[2] or arcs.shape[1] < 2:
+        raise ValueError(f"{name} must have shape [B, N, N] with N = words + 1 >= 2, got {list(arcs.shape)}")
+    return arcs
+
+
+def as_lengths(lengths: Lengths, arcs: Tensor, validate_args: bool | None = None) -> Int[Tensor, " B"]:
+    """Words of each sentence as int64 on the device of ``arcs``; None means that all are full."""
+    B, words = arcs.shape[0], arcs.shape[1] - 1
+    if lengths is None:
+        return torch.full((B,), words, dtype=torch.int64, device=arcs.device)
+    if not isinstance(lengths, Tensor):
+        try:
+            lengths = torch.as_tensor(lengths)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"lengths must be a tensor or list of {B} integers: {error}") from None
+        lengths = lengths.to(torch.int64) if lengths.numel() == 0 else lengths
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise ValueError(f"lengths must be integers, got {str(lengths.dtype).removeprefix('torch.')}")
+    if lengths.shape != (B,):
+        raise ValueError(f"lengths must have shape [B] = [{B}] like arcs, got {list(lengths.shape)}")
+    if can_look(lengths, validate_args) and B:
+        outside = ((lengths < 1) | (lengths > words)).nonzero()
+        if len(outside):
+            b = int(outside[0])
+            raise ValueError(f"lengths[{b}] is {int(lengths[b])}, but sentence {b} must have 1 to {words} words")
+    return lengths.to(device=arcs.device, dtype=torch.int64)
+
+
+def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name: str = "arcs") -> bool:
+    """Raise ValueError at a NaN or +inf among the scores that are read; return whether any is -inf."""
+    flags = check_flags(arcs.detach(), lengths)
+    found = int(flags.max()) if len(flags) else 0  # flags are a few bits: the maximum tells whether all are zero
+    if found == 0:
+        return False
+    wrong = (flags & 1).nonzero()
+    if len(wrong):
+        b = int(wrong[0])
+        read = arc_mask(lengths[b : b + 1], arcs.shape[1])[0]
+        h, m = (read & (arcs[b].isnan() | arcs[b].isposinf())).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}[{b}, {h}, {m}] is {float(arcs[b, h, m])} (sentence {b}, head {h}, modifier {m}); "
+            "scores must be finite, or -inf for a forbidden arc"
+        )
+    return True
+
+
+def no_tree_error(
+    arcs: Tensor, lengths: Tensor, sentence: int, *, projective: bool, single_root: bool, name: str = "arcs"
+) -> ValueError:
+    """Says that no tree is possible for a sentence, and which word is to blame if one alone is."""
+    read = arc_mask(lengths[sentence : sentence + 1], arcs.shape[1])[0]
+    headless = ~(read & ~arcs[sentence].isneginf()).any(0)
+    headless = headless[1 : int(lengths[sentence]) + 1].nonzero()
+    kind = ("projective tree" if projective else "tree") + (" with a single root" if single_root else "")
+    why = f": every head of word {int(headless[0]) + 1} scores -inf" if len(headless) else " under its -inf scores"
+    return ValueError(f"{name} of sentence {sentence} allow no {kind}{why}")
+
+
+def as_heads(heads: Tensor, arcs: Tensor, lengths: Tensor, validate_args: bool | None) -> Int[Tensor, "*S B N"]:
+    """Heads with any leading sample dimensions, checked for shape, type and range."""
+    B, N = arcs.shape[:2]
+    if not isinstance(heads, Tensor) or heads.is_floating_point() or heads.dtype == torch.bool:
+        raise ValueError("heads must be an integer tensor [..., B, N]")
+    if heads.dim() < 2 or heads.shape[-2:] != (B, N):
+        raise ValueError(f"heads must have shape [..., B, N] = [..., {B}, {N}] like arcs, got {list(heads.shape)}")
+    heads = heads.to(torch.int64)
+    if can_look(heads, validate_args) and heads.numel():
+        word = is_word(lengths, N)
+        outside = (word & ((heads < 0) | (heads > lengths[:, None]))).nonzero()
+        if len(outside):
+            *_, b, m = outside[0].tolist()
+            value = int(heads[tuple(outside[0].tolist())])
+            raise ValueError(f"heads of sentence {b}: word {m} has head {value}, not in 0..{int(lengths[b])}")
+    return heads
+
+
+def is_word(lengths: Int[Tensor, " B"], N: int) -> Bool[Tensor, "B N"]:
+    """True at nodes 1..lengths[b]."""
+    node = torch.arange(N, device=lengths.device)
+    return (node >= 1) & (node <= lengths[:, None])
+
+
+def is_tree(
+    heads: Int[Tensor, "*S B N"], lengths: Int[Tensor, " B"], *, projective: bool, single_root: bool
+) -> Bool[Tensor, "*S B"]:
+    """Whether heads form a tree of the kind; no waiting. Heads out of range are none of a tree's."""
+    N = heads.shape[-1]
+    word = is_word(lengths, N)
+    inside = (heads >= 0) & (heads <= lengths[:, None])
+    good = (inside | ~word).all(-1)
+    up = torch.where(word & inside, heads, 0)
+    top = up
+    for _ in range(max(1, (N - 1).bit_length())):  # pointer jumping: 2, 4, 8 ... steps up
+        top = top.gather(-1, top)
+    good = good & (top == 0).all(-1)
+    if single_root:
+        good = good & ((word & (heads == 0)).sum(-1) == 1)
+    if projective:
+        node = torch.arange(N, device=heads.device).expand_as(up)
+        left, right = torch.minimum(up, node), torch.maximum(up, node)
+        l1, r1, l2, r2 = left[..., :, None], right[..., :, None], left[..., None, :], right[..., None, :]
+        both = word[:, :, None] & word[:, None, :]
+        good = good & ~(both & (l1 < l2) & (l2 < r1) & (r1 < r2)).flatten(-2).any(-1)
+    return good
+
+
+def tree_scores(arcs: Float[Tensor, "B N N"], heads: Int[Tensor, "*S B N"], lengths: Tensor) -> Float[Tensor, "*S B"]:
+    """Sum of the scores of each tree's arcs, added in float64; a gather, so that it has a gradient."""
+    B, N = arcs.shape[:2]
+    word = is_word(lengths, N)
+    index = torch.where(word & (heads >= 0), heads, 0).clamp(max=N - 1)
+    wide = arcs.expand(*heads.shape[:-2], B, N, N)
+    picked = wide.gather(-2, index.unsqueeze(-2)).squeeze(-2)
+    return torch.where(word, picked, 0.0).sum(-1, dtype=torch.float64).to(arcs.dtype)

@@ -1,0 +1,24 @@
+// What the scores of each sentence hold, among those that are read: 1 NaN or +inf, 2 -inf, 4 length out of range.
+#include "weights.cuh"
+
+template <class In> KERNEL check(const In* arcs, const i64* lengths, int* flags, int B, int N) {
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, N);
+    const In* s = arcs + (i64)b * N * N;
+    int mine = 0;
+    PACKS(m, n + 1) {
+      Mask wrong = lanes_below(0, 0), none = wrong;
+      for (int h = 0; h <= n; ++h) {
+        Pack x = choose(may_take(h, m, n), scores_at(s + (i64)h * N, m, N), Pack{});
+        wrong |= (x != x) | (x == infinity());
+        none |= x == -infinity();
+      }
+      mine |= any(wrong) | any(none) << 1;
+    }
+    mine = team_reduce(mine, Or{});
+    if (LEADER) flags[b] = mine | (lengths[b] < 1 || lengths[b] > N - 1) << 2;
+  }
+}
+
+EXPORT(check_float, check<float>)
+EXPORT(check_double, check<double>)

@@ -1,0 +1,105 @@
+// Projective trees: log Z, marginals and their directional derivatives by inside and outside, in O(n^3) time and
+// O(n^2) memory.
+#include "eisner.cuh"
+
+// The outside pass: bars are derivatives of Z by the inside chart, each cell pulling from the spans that used it.
+template <class T> struct Outside {
+  Chart<T> R, L, X;
+  static constexpr int squares = 2;
+  DEVICE Outside(double* work, int n) {
+    const i64 size = T::planes * square_size(n);
+    R = first_half<T>(work, n), L = second_half<T>(work, n), X = first_half<T>(work + size, n);
+    for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
+  }
+
+  // put(d, i, for the arc i -> i+d, for the arc i+d -> i): derivatives of log Z by the arcs' scores
+  template <class Put> DEVICE void run(const Inside<T>& in, int n, int single_root, Put put) {
+    const T inverse = T::lift(in.R.cell(n, 0).inverse());
+    for (int d = n; d >= 1; --d) {
+      PACKS(i, n + 1 - d) {
+        T r = T::zero(), l = T::zero(), p = T::zero(), q = T::zero();
+        if (d == n) r = T::pick(lane_is(i, 0), T::one(), T::zero());
+        for (int e = 1; e <= n - d - i; ++e) {
+          r.mac(X.get(d + e, i), in.L.get(e - 1, i + d + 1));
+          l.mac(L.get(d + e, i), in.Q.get(e, i + d));
+          p.mac(R.get(d + e, i), in.R.get(e, i + d));
+        }
+        for (int s = 1; s < i + W && s <= n - d; ++s) {
+          r.mac(R.get(d + s, i - s), in.P.get(s, i - s));
+          l.mac(X.get(d + s, i - s), in.R.get(s - 1, i - s));
+          q.mac(L.get(d + s, i - s), in.L.get(s, i - s));
+        }
+        r = in.without_partial_root(r.normal(), d, i, n, single_root);
+        l = l.normal();
+        p = (p + r).normal(), q = (q + l).normal();
+        R.put(d, i, n, r);
+        L.put(d, i, n, l);
+        X.put(d, i, n, in.A.get(d, i) * p + in.Z.get(d, i) * q);
+        put(d, i, in.P.get(d, i) * p * inverse, in.Q.get(d, i) * q * inverse);
+      }
+      BARRIER();
+    }
+  }
+};
+
+template <class T, class In>
+DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* out, double* work, int N, int n,
+                      int single_root, bool must_prove) {
+  Inside<T> in(work, n);
+  BARRIER();
+  Range range = in.load(arcs, u, v, N, n, must_prove ? spread_for(n) : 0.);
+  if (range.bad) {  // poison: the caller may not have checked
+    const In nan = (In)(infinity() - infinity());
+    if (LEADER && logz) *logz = nan;
+    if (out) LANES(k, N * N) out[k] = nan;
+    return true;
+  }
+  in.run(n, single_root);
+  const double log_z = log_of(in.R.cell(n, 0).primal());
+  if (must_prove && !proven(log_z, range.log_bound, n)) return false;
+  if (LEADER && logz) *logz = (In)(log_z > -infinity() ? log_z + range.shift : log_z);
+  if (!out || !(log_z > -infinity())) return true;
+  Outside<T> outside(work + Inside<T>::squares * T::planes * square_size(n), n);
+  BARRIER();
+  outside.run(in, n, single_root, [&](int d, int i, T right, T left) {
+    Pack r = right.top(), l = left.top();
+    for (int k = 0; k < W; ++k) {
+      int h = i + k, m = h + d;
+      if (m > n) break;
+      out[(i64)h * N + m] = (In)lane_of(r, k);
+      if (h > 0) out[(i64)m * N + h] = (In)lane_of(l, k);
+    }
+  });
+  return true;
+}
+
+// order 0: logz [B], and if out is not null the marginals [B, N, N]; order 1: the marginals' derivative along u;
+// order 2: its derivative along v. A sentence without any tree: -inf and zeros.
+template <class In, int order>
+KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, In* logz, In* out, double* work,
+              i64 work_size, int B, int N, int single_root) {
+  typedef typename Derivative<Lin, Pack, order>::type Fast;
+  typedef typename Derivative<Ext, Pack, order>::type Safe;
+  double* mine = work + SLOT * work_size;
+  SENTENCES(b, B) {
+    const i64 at = (i64)b * N * N;
+    const int n = words_in(lengths, b, N);
+    In* o = out ? out + at : nullptr;
+    In* z = logz ? logz + b : nullptr;
+    BARRIER();
+    if (o) LANES(k, N * N) o[k] = (In)0;
+    if (n == 0) { if (LEADER && z) *z = (In)0; continue; }
+    const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
+    if (!sum_trees<Fast>(arcs + at, du, dv, z, o, mine, N, n, single_root, true)) {
+      BARRIER();
+      sum_trees<Safe>(arcs + at, du, dv, z, o, mine, N, n, single_root, false);
+    }
+  }
+}
+
+EXPORT(eisner_float_0, eisner<float, 0>)
+EXPORT(eisner_float_1, eisner<float, 1>)
+EXPORT(eisner_float_2, eisner<float, 2>)
+EXPORT(eisner_double_0, eisner<double, 0>)
+EXPORT(eisner_double_1, eisner<double, 1>)
+EXPORT(eisner_double_2, eisner<double, 2>)

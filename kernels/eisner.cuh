@@ -1,0 +1,96 @@
+// Eisner's algorithm (1996), the inside pass, over any number type.
+//
+//   X(d, i)  span i..i+d about to get an arc between its ends:  sum_t R(t, i) * L(d-1-t, i+t+1)
+//   P(d, i)  with the arc i -> i+d:  w * X        Q(d, i)  with the arc i+d -> i:  w * X
+//   R(d, i)  complete, headed at i, to the right:  sum_t P(t, i) * R(d-t, i+t)
+//   L(d, i)  complete, headed at i+d, to the left: sum_t L(t, i) * Q(d-t, i+t)
+//
+// Charts lie by width d, so that the lanes of a loop over i read and write side by side whatever the split t is.
+#pragma once
+#include "weights.cuh"
+
+template <class T> struct Chart {
+  typedef typename T::Scalar S;
+  double* base;
+  i64 step, plane;
+  DEVICE double* at(int d, int i) const { return base + d * step + i; }
+  DEVICE T get(int d, int i) const { return T::load(at(d, i), plane); }
+  DEVICE S cell(int d, int i) const { return S::load(at(d, i), plane); }
+  // lanes whose span ends after the last word become zero
+  DEVICE void put(int d, int i, int n, T v) const { T::pick(lanes_below(i, n + 1 - d), v, T::zero()).store(at(d, i), plane); }
+};
+
+// Two triangles in one square of (n+2) rows of n+1 + 2 PAD: the first by rows downwards, the second upwards.
+DEVICE i64 square_size(int n) { return (i64)(n + 2) * (n + 1 + 2 * PAD) + 2 * PAD; }
+template <class T> DEVICE Chart<T> first_half(double* square, int n) {
+  return Chart<T>{square + PAD, n + 1 + 2 * PAD, square_size(n)};
+}
+template <class T> DEVICE Chart<T> second_half(double* square, int n) {
+  i64 row = n + 1 + 2 * PAD;
+  return Chart<T>{square + PAD + (n + 1) * row + PAD, 1 - row, square_size(n)};
+}
+template <class T> DEVICE void clear_pads(double* square, int n) {
+  if (PAD == 0) return;
+  const int N = n + 1;
+  const i64 row = N + 2 * PAD, plane = square_size(n);
+  for (int k = 0; k < PAD; k += W) T::zero().store(square + k, plane);
+  for (int r = 0; r <= N; ++r)
+    for (int k = 0; k < PAD; k += W) {
+      T::zero().store(square + PAD + r * row + (N - r) + k, plane);
+      T::zero().store(square + PAD + r * row + N + PAD + k, plane);
+    }
+}
+
+template <class T> struct Inside {
+  Chart<T> R, L, P, Q, A, Z;  // A, Z: weights of the arcs i -> i+d and i+d -> i
+  static constexpr int squares = 3;
+  DEVICE Inside(double* work, int n) {
+    const i64 size = T::planes * square_size(n);
+    R = first_half<T>(work, n), L = second_half<T>(work, n);
+    P = first_half<T>(work + size, n), Q = second_half<T>(work + size, n);
+    A = first_half<T>(work + 2 * size, n), Z = second_half<T>(work + 2 * size, n);
+    for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
+  }
+
+  template <class In>
+  DEVICE Range load(const In* arcs, const In* u, const In* v, int N, int n, double spread) {
+    return load_weights<T>(arcs, u, v, N, n, spread, [&](int h, int m, T w) {
+      double lanes[T::planes * W];
+      w.store(lanes, W);
+      for (int l = 0; l < W; ++l) {
+        int k = m + l;
+        if (k > n || k == h) continue;
+        double* to = h < k ? A.at(k - h, h) : Z.at(h - k, k);
+        for (int p = 0; p < T::planes; ++p) to[p * A.plane] = lanes[p * W + l];
+      }
+    });
+  }
+
+  // With a single root, R(d, 0) counts only when it spans the sentence: then X(d, 0) has R(0, 0) alone to its left.
+  static DEVICE T without_partial_root(T v, int d, int i, int n, int single_root) {
+    if (single_root && d < n && i == 0) v = T::pick(lane_is(i, 0), T::zero(), v);
+    return v;
+  }
+
+  DEVICE void run(int n, int single_root) {
+    PACKS(i, n + 1) { R.put(0, i, n, T::one()); L.put(0, i, n, T::one()); }
+    BARRIER();
+    for (int d = 1; d <= n; ++d) {
+      PACKS(i, n + 1 - d) {
+        T x = L.get(d - 1, i + 1), r = T::zero(), l = T::zero();
+        for (int t = 1; t < d; ++t) {
+          x.mac(R.get(t, i), L.get(d - 1 - t, i + t + 1));
+          r.mac(P.get(t, i), R.get(d - t, i + t));
+          l.mac(L.get(t, i), Q.get(d - t, i + t));
+        }
+        x = x.normal();
+        T p = A.get(d, i) * x, q = Z.get(d, i) * x;
+        P.put(d, i, n, p);
+        Q.put(d, i, n, q);
+        R.put(d, i, n, without_partial_root((r + p).normal(), d, i, n, single_root));
+        L.put(d, i, n, (l + q).normal());
+      }
+      BARRIER();
+    }
+  }
+};

@@ -1,0 +1,115 @@
+// Non-projective trees: log Z, marginals and their directional derivatives, by elimination and its reverse.
+#include "matrix_tree.cuh"
+
+// Derivatives of log Z by the weights, from the last word eliminated back to the first. With
+//   q_i = w_ik / out_k,  g_i = sum_j d_ij * w_kj,  E = sum_i q_i * g_i:
+//   d_ik = (1 - E + g_i) / out_k   (only g_i / out_k for a root left out of out_k),   d_kj = sum_i d_ij * q_i.
+template <class T> struct Reverse {
+  typedef typename T::Scalar S;
+  Matrix<T> D, Dt;  // d_ij [head, modifier], and [modifier, head]
+  DEVICE Reverse(double* work, int n) {
+    D = Matrix<T>{work, row_size(n), matrix_size(n)};
+    Dt = Matrix<T>{work + T::planes * matrix_size(n), row_size(n), matrix_size(n)};
+  }
+
+  DEVICE void run(const Elimination<T>& e, int n, int single_root) {
+    const Matrix<T>& v = e.vectors;
+    for (int k = 1; k <= n; ++k) {
+      const S inverse = v.cell(e.INVERSE, k);
+      const T inv = T::lift(inverse);
+      LANES(i, k) {
+        v.set(e.Q_, i, e.M.cell(i, k) * inverse);
+        v.set(e.C_, i, e.M.cell(k, i));
+      }
+      BARRIER();
+      PACKS(x, k) {
+        T g = T::zero(), r = T::zero();
+        if (k > 1) r.mac(D.get(0, x), T::lift(v.cell(e.Q_, 0)));
+        for (int y = 1; y < k; ++y) {
+          g.mac(Dt.get(y, x), T::lift(v.cell(e.C_, y)));
+          r.mac(D.get(y, x), T::lift(v.cell(e.Q_, y)));
+        }
+        v.put(e.G_, x, g.normal());
+        r = r.normal();
+        D.put(k, x, r);
+        Dt.put_down(x, k, k, r);
+      }
+      BARRIER();
+      S mine = S::zero();
+      LANES(x, k) mine = mine + v.cell(e.Q_, x) * v.cell(e.G_, x);
+      const S total = team_reduce(mine, Plus{});
+      const T rest = T::lift(S::one() + total.scaled(-1.));
+      PACKS(x, k) {
+        T d = v.get(e.G_, x) + rest;
+        if (single_root && k > 1 && x == 0) d = T::pick(lane_is(x, 0), v.get(e.G_, x), d);
+        d = d * inv;
+        Dt.put(k, x, d);
+        D.put_down(x, k, k, d);
+      }
+      if (LEADER) { D.set(k, k, S::zero()); Dt.set(k, k, S::zero()); }
+      BARRIER();
+    }
+  }
+};
+
+template <class T, class In>
+DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* out, double* work, int* order, int N,
+                      int n, int single_root, bool must_prove) {
+  Elimination<T> e(work, order, n);
+  Range range = e.load(arcs, u, v, N, n, must_prove ? spread_for(n) : 0.);
+  if (range.bad) {  // poison: the caller may not have checked
+    const In nan = (In)(infinity() - infinity());
+    if (LEADER && logz) *logz = nan;
+    if (out) LANES(k, N * N) out[k] = nan;
+    return true;
+  }
+  BARRIER();
+  const bool some = e.run(n, single_root);
+  if (must_prove && !(some && proven(e.log_z, range.log_bound, n))) return false;
+  if (LEADER && logz) *logz = (In)(some ? e.log_z + range.shift : -infinity());
+  if (!out || !some) return true;
+  Reverse<T> reverse(work + e.room(n), n);
+  reverse.run(e, n, single_root);
+  ROWS_PACKS(i, n + 1, j, n + 1) {
+    Pack d = (e.A.get(i, j) * reverse.D.get(i, j)).top();
+    for (int l = 0; l < W && j + l <= n; ++l)
+      if (j + l > 0 && j + l != i) {
+        double x = lane_of(d, l);
+        if (T::order == 0 && x < 0.) x = 0.;  // rounding of 1 - E + g
+        out[(i64)e.word[i] * N + e.word[j + l]] = (In)x;
+      }
+  }
+  return true;
+}
+
+// order 0: logz [B], and if out is not null the marginals [B, N, N]; order 1: the marginals' derivative along u;
+// order 2: its derivative along v. A sentence without any tree: -inf and zeros.
+template <class In, int order>
+KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths, In* logz, In* out, double* work,
+                   int* orders, i64 work_size, int B, int N, int single_root) {
+  typedef typename Derivative<Lin, Pack, order>::type Fast;
+  typedef typename Derivative<Ext, Pack, order>::type Safe;
+  double* mine = work + SLOT * work_size;
+  int* words = orders + SLOT * N;
+  SENTENCES(b, B) {
+    const i64 at = (i64)b * N * N;
+    const int n = words_in(lengths, b, N);
+    In* o = out ? out + at : nullptr;
+    In* z = logz ? logz + b : nullptr;
+    BARRIER();
+    if (o) LANES(k, N * N) o[k] = (In)0;
+    if (n == 0) { if (LEADER && z) *z = (In)0; continue; }
+    const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
+    if (!sum_trees<Fast>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, true)) {
+      BARRIER();
+      sum_trees<Safe>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, false);
+    }
+  }
+}
+
+EXPORT(matrix_tree_float_0, matrix_tree<float, 0>)
+EXPORT(matrix_tree_float_1, matrix_tree<float, 1>)
+EXPORT(matrix_tree_float_2, matrix_tree<float, 2>)
+EXPORT(matrix_tree_double_0, matrix_tree<double, 0>)
+EXPORT(matrix_tree_double_1, matrix_tree<double, 1>)
+EXPORT(matrix_tree_double_2, matrix_tree<double, 2>)

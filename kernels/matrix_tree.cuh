@@ -1,0 +1,105 @@
+// The matrix-tree theorem without a subtraction. Words are eliminated one by one: whoever hung on word k hangs on
+// the heads of k instead, in proportion (GTH; Alfa, Xue & Ye),
+//
+//   out_k = sum_i w_ik,     w_ij += w_ik * w_kj / out_k   (i != j),     Z = product of the out_k,
+//
+// so relative accuracy survives any range of weights. Node 0 is the root. With a single root it is left out of every
+// out_k but the last one's: that is the part of Z linear in the root's weights.
+#pragma once
+#include "weights.cuh"
+
+template <class T> struct Matrix {
+  typedef typename T::Scalar S;
+  double* base;
+  i64 row, plane;
+  DEVICE double* at(int i, int j) const { return base + i * row + j; }
+  DEVICE T get(int i, int j) const { return T::load(at(i, j), plane); }
+  DEVICE S cell(int i, int j) const { return S::load(at(i, j), plane); }
+  DEVICE void put(int i, int j, T v) const { v.store(at(i, j), plane); }
+  DEVICE void set(int i, int j, S v) const { v.store(at(i, j), plane); }
+  // one number a lane, down the rows of column j
+  DEVICE void put_down(int i, int j, int end, T v) const {
+    double lanes[T::planes * W];
+    v.store(lanes, W);
+    for (int l = 0; l < W && i + l < end; ++l)
+      for (int p = 0; p < T::planes; ++p) at(i + l, j)[p * plane] = lanes[p * W + l];
+  }
+};
+
+DEVICE i64 row_size(int n) { return PAD ? (i64)(n + 1 + 7) / 8 * 8 : n + 1; }
+DEVICE i64 matrix_size(int n) { return (n + 1) * row_size(n); }
+
+template <class T> struct Elimination {
+  typedef typename T::Scalar S;
+  Matrix<T> A, M;         // the weights, [head, modifier]: as given; and w_ik, w_kj as of k's elimination
+  Matrix<T> vectors;       // rows: q_i = w_ik / out_k; c_j = w_kj; g (see matrix_tree.cu); 1 / out_k
+  int* word;               // node -> word
+  double log_z;
+  enum { Q_, C_, G_, INVERSE };
+  static constexpr int vector_rows = 4;
+
+  // room: (2 matrices + 4 rows) of T
+  DEVICE Elimination(double* work, int* order, int n) {
+    const i64 size = T::planes * matrix_size(n), row = row_size(n);
+    A = Matrix<T>{work, row, matrix_size(n)};
+    M = Matrix<T>{work + size, row, matrix_size(n)};
+    vectors = Matrix<T>{work + 2 * size, row, vector_rows * row};
+    word = order;
+  }
+  static DEVICE i64 room(int n) { return T::planes * (2 * matrix_size(n) + vector_rows * row_size(n)); }
+
+  template <class In>
+  DEVICE Range load(const In* arcs, const In* u, const In* v, int N, int n, double spread) {
+    LANES(i, n + 1) word[i] = i;
+    return load_weights<T>(arcs, u, v, N, n, spread, [&](int h, int m, T w) { A.put(h, m, w); M.put(h, m, w); });
+  }
+
+  // nodes x and y change places in both matrices
+  DEVICE void swap_nodes(int x, int y, int n) {
+    for (int which = 0; which < 2; ++which) {
+      const Matrix<T>& X = which ? M : A;
+      LANES(k, n + 1) { S s = X.cell(x, k); X.set(x, k, X.cell(y, k)); X.set(y, k, s); }
+      BARRIER();
+      LANES(k, n + 1) { S s = X.cell(k, x); X.set(k, x, X.cell(k, y)); X.set(k, y, s); }
+      BARRIER();
+    }
+    if (LEADER) { int w = word[x]; word[x] = word[y]; word[y] = w; }
+    BARRIER();
+  }
+
+  DEVICE S outflow(int k, int first) const {
+    S sum = S::zero();
+    LANES(i, k - first) sum = sum + M.cell(first + i, k);
+    return team_reduce(sum, Plus{});
+  }
+
+  // false: no tree. A word that at its turn has no head but the root must be the one under the root: it goes last.
+  DEVICE bool run(int n, int single_root) {
+    bool last_is_set = false;
+    log_z = 0.;
+    for (int k = n; k >= 1; --k) {
+      const int first = single_root && k > 1 ? 1 : 0;
+      S out = outflow(k, first);
+      if (is_zero(out.primal())) {
+        if (!single_root || last_is_set || k == 1) return false;
+        last_is_set = true;
+        swap_nodes(k, 1, n);
+        out = outflow(k, first);
+        if (is_zero(out.primal())) return false;
+      }
+      log_z += log_of(out.primal());
+      const S inverse = out.inverse();
+      if (LEADER) vectors.set(INVERSE, k, inverse);
+      LANES(i, k) vectors.set(Q_, i, M.cell(i, k) * inverse);
+      PACKS(j, k) vectors.put(C_, j, T::pick(lanes_below(j, k), M.get(k, j), T::zero()));
+      BARRIER();
+      ROWS_PACKS(i, k, j, k) {
+        T w = M.get(i, j);
+        w.mac(T::lift(vectors.cell(Q_, i)), vectors.get(C_, j));
+        M.put(i, j, w.normal());
+      }
+      BARRIER();
+    }
+    return true;
+  }
+};

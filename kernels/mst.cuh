@@ -1,0 +1,159 @@
+// Maximum spanning arborescence (Chu-Liu, Edmonds; dense, in the order of Tarjan and Gabow et al.: grow a path of best
+// heads backwards, contract it as soon as it closes, O(n^2) in all). No recursion.
+//
+// A single root exactly: a component takes the root only if no other node can be its head. That makes the arcs from
+// the root as few as can be, and the score the best among those trees; if they are more than one, there is no tree.
+#pragma once
+#include "weights.cuh"
+
+struct MstWork {
+  double* in;    // [N, N] in[v][u]: best arc from node u into the component whose row is v
+  int* to;       // [N, N] the word in that component which the arc enters
+  int* ints;     // 12 N
+  static DEVICE i64 doubles(int N) { return (i64)N * N; }
+  static DEVICE i64 integers(int N) { return (i64)N * N + 12 * N; }
+};
+
+// Best head of each word, one pass over the scores. Ties: the smallest head. Returns whether NaN or +inf was read.
+template <class In> DEVICE int best_heads(const In* scores, int N, int n, i64* heads) {
+  int bad = 0;
+  PACKS(m, n + 1) {
+    Pack best = splat<Pack>(-infinity()), from = splat<Pack>(-1.);
+    Mask wrong = lanes_below(0, 0);
+    for (int h = 0; h <= n; ++h) {
+      Pack x = scores_at(scores + (i64)h * N, m, N);
+      if (h >= m && h < m + W) x = choose(lane_is(m, h), splat<Pack>(-infinity()), x);
+      wrong |= (x != x) | (x == infinity());
+      Mask better = x > best;
+      best = choose(better, x, best);
+      from = choose(better, splat<Pack>((double)h), from);
+    }
+    bad |= any(wrong & lanes_below(m, n + 1) & ~lane_is(m, 0));
+    for (int l = 0; l < W && m + l <= n; ++l)
+      if (m + l > 0) heads[m + l] = (i64)lane_of(from, l);
+  }
+  return team_reduce(bad, Or{});
+}
+
+// Whether the heads make a tree: from each word up, every node is walked over once. seen [n+1].
+DEVICE bool is_tree(const i64* heads, int n, int single_root, int* seen) {
+  int roots = 0;
+  bool tree = true;
+  if (LEADER) {
+    for (int i = 0; i <= n; ++i) seen[i] = 0;
+    for (int i = 1; i <= n && tree; ++i) {
+      int x = i;
+      for (; x > 0 && seen[x] == 0; x = (int)heads[x]) seen[x] = i;
+      tree = x == 0 || (x > 0 && seen[x] < i);  // the root, or a node known to hang on it
+      roots += heads[i] == 0;
+    }
+    tree = tree && (!single_root || roots == 1);
+  }
+  return team_broadcast(tree);
+}
+
+// The contraction. Returns false if there is no tree.
+template <class In>
+DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w, i64* heads) {
+  int *component = w.ints, *node = component + N, *path = node + N, *place = path + N, *done = place + N,
+      *parent = done + N, *tail = parent + 2 * N, *entry = tail + 2 * N;  // by node of the contraction forest
+  // component[u]: the row that u belongs to; node[v]: forest node of row v; place[v]: 1 + v's position on the path
+  LANES(v, n + 1) {
+    component[v] = node[v] = v;
+    place[v] = 0;
+    done[v] = v == 0;
+  }
+  LANES(x, 2 * n + 1) parent[x] = -1;
+  for (int u = 0; u <= n; ++u)
+    LANES(v, n + 1) {
+      if (v == 0) continue;
+      w.in[(i64)v * N + u] = u == v ? -infinity() : (double)scores[(i64)u * N + v];
+      w.to[(i64)v * N + u] = v;
+    }
+  BARRIER();
+  int forest = n + 1, roots = 0;
+  for (int start = 1; start <= n; ++start) {
+    int v = component[start], length = 0;
+    if (done[v]) continue;
+    BARRIER();
+    if (LEADER) path[length] = v, place[v] = length + 1;
+    ++length;
+    for (;;) {
+      BARRIER();
+      const double* row = w.in + (i64)v * N;
+      Best best = team_argmax(single_root ? 1 : 0, n + 1, [&](int u) { return row[u]; });
+      if (best.index < 0 && single_root && row[0] > -infinity()) best = Best{row[0], 0};
+      if (best.index < 0) return false;
+      const int u = best.index, c = component[u], position = u > 0 ? place[c] : 0;
+      const bool ends = u == 0 || done[c];
+      if (LEADER) tail[node[v]] = u, entry[node[v]] = w.to[(i64)v * N + u];
+      LANES(x, n + 1) w.in[(i64)v * N + x] -= best.value;  // what it costs to take another arc instead
+      BARRIER();
+      if (ends) {  // the whole path hangs on the root
+        roots += u == 0;
+        LANES(k, length) { done[path[k]] = 1; place[path[k]] = 0; }
+        BARRIER();
+        break;
+      }
+      if (position == 0) {  // one step further back
+        if (LEADER) path[length] = c, place[c] = length + 1;
+        ++length;
+        v = c;
+        continue;
+      }
+      // a cycle: rows path[position-1 .. length-1] become row c
+      for (int k = position; k < length; ++k) {
+        const int r = path[k];
+        LANES(x, n + 1) {
+          const double other = w.in[(i64)r * N + x];
+          if (other > w.in[(i64)c * N + x]) {
+            w.in[(i64)c * N + x] = other;
+            w.to[(i64)c * N + x] = w.to[(i64)r * N + x];
+          }
+        }
+      }
+      BARRIER();
+      LANES(k, length - position + 1) {
+        const int r = path[position - 1 + k];
+        parent[node[r]] = forest;
+        if (k > 0) place[r] = -1;
+      }
+      BARRIER();
+      LANES(x, n + 1) {
+        const int cx = component[x];
+        if (cx == c || place[cx] < 0) {
+          component[x] = c;
+          w.in[(i64)c * N + x] = -infinity();
+        }
+      }
+      BARRIER();
+      LANES(k, length - position) place[path[position + k]] = 0;
+      if (LEADER) node[c] = forest;
+      BARRIER();
+      ++forest;
+      length = position;
+      v = c;
+    }
+  }
+  if (single_root && roots != 1) return false;
+  // expansion: a contracted cycle's own arc enters one of its members, and replaces that member's arc in the cycle
+  if (LEADER) {
+    for (int f = forest - 1; f > n; --f) {
+      int x = entry[f];
+      while (parent[x] != f) x = parent[x];
+      tail[x] = tail[f], entry[x] = entry[f];
+    }
+    for (int m = 1; m <= n; ++m) heads[m] = tail[m];
+  }
+  BARRIER();
+  return true;
+}
+
+// heads [n+1] of one sentence; false if there is no tree or a bad score.
+template <class In>
+DEVICE bool arborescence(const In* scores, int N, int n, int single_root, MstWork w, i64* heads) {
+  const int bad = best_heads(scores, N, n, heads);
+  if (bad) return false;
+  if (is_tree(heads, n, single_root, w.ints)) return true;
+  return contract(scores, N, n, single_root, w, heads);
+}

@@ -1,0 +1,182 @@
+// The numbers that the algorithms are written in. An algorithm over sums of products is one template; the number
+// type decides what it computes:
+//
+//   Lin<V>     a double                                    fast; the caller proves that its range was enough
+//   Ext<V>     m * 2^e, the exponent a double of its own   the same to any range of scores
+//   Max<V>     (max, +)                                    the best tree
+//   Dual<T>    a + b*eps, eps^2 = 0                        directional derivatives; Dual<Dual<T>> for second ones
+//
+// V is a double or a pack of doubles. A number lies in memory as `planes` doubles, `plane` apart.
+#pragma once
+#include "lanes.cuh"
+
+// 2^e for whole e, 0 below -1022; e at most 1023
+template <class V> DEVICE V pow2(V e) {
+  V low = splat<V>(-1023.);
+  e = choose(e > low, e, low);
+  return from_bits((bits(e + 6755399441055744.) << 52) + (1023LL << 52));
+}
+
+// exp(x) = m * 2^e, m in [0.7, 1.42]; x may not be -inf or NaN
+template <class V> struct Power { V m, e; };
+template <class V> DEVICE Power<V> exp_parts(V x) {
+  const double magic = 6755399441055744.;  // 1.5 * 2^52: adding it rounds to a whole number
+  V e = (x * 1.4426950408889634 + magic) - magic;
+  V r = (x - e * 0.6931471803691238) - e * 1.9082149292705877e-10;
+  V p = splat<V>(1.6059043836821613e-10);  // 1/13!
+  p = p * r + 2.08767569878681e-09;
+  p = p * r + 2.505210838544172e-08;
+  p = p * r + 2.755731922398589e-07;
+  p = p * r + 2.7557319223985893e-06;
+  p = p * r + 2.48015873015873e-05;
+  p = p * r + 1.984126984126984e-04;
+  p = p * r + 1.3888888888888889e-03;
+  p = p * r + 8.333333333333333e-03;
+  p = p * r + 4.1666666666666664e-02;
+  p = p * r + 1.6666666666666666e-01;
+  p = p * r + 0.5;
+  p = p * r + 1.;
+  p = p * r + 1.;
+  return Power<V>{p, e};
+}
+
+template <class V_> struct Lin {
+  typedef V_ V;
+  typedef Lin<double> Scalar;
+  static constexpr int planes = 1, order = 0;
+  static constexpr bool sums = true;
+  V v;
+  static DEVICE Lin lift(Scalar s) { return Lin{splat<V>(s.v)}; }  // in every lane
+  static DEVICE Lin zero() { return Lin{V{}}; }
+  static DEVICE Lin one() { return Lin{splat<V>(1.)}; }
+  static DEVICE Lin load(const double* p, i64) { Lin r; load_into(r.v, p); return r; }
+  DEVICE void store(double* p, i64) const { unpack(p, v); }
+  template <class M> static DEVICE Lin pick(M m, Lin a, Lin b) { return Lin{choose(m, a.v, b.v)}; }
+  DEVICE void mac(Lin a, Lin b) { v += a.v * b.v; }
+  DEVICE Lin operator*(Lin o) const { return Lin{v * o.v}; }
+  DEVICE Lin operator+(Lin o) const { return Lin{v + o.v}; }
+  DEVICE Lin scaled(V s) const { return Lin{v * s}; }
+  DEVICE Lin inverse() const { return Lin{1. / v}; }
+  DEVICE Lin normal() const { return *this; }
+  DEVICE V value() const { return v; }
+  DEVICE V top() const { return v; }
+  DEVICE Lin primal() const { return *this; }
+  // exp(x); -inf and what is below the range gives 0
+  static DEVICE Lin weight(V x, const V*) {
+    V low = splat<V>(-708.);
+    Power<V> p = exp_parts(choose(x > low, x, low));
+    return Lin{choose(x > low, p.m * pow2(p.e), V{})};
+  }
+ private:
+  static DEVICE void load_into(double& r, const double* p) { r = *p; }
+#if !ON_GPU
+  static DEVICE void load_into(Pack& r, const double* p) { r = pack(p); }
+#endif
+};
+
+constexpr double NOTHING = -4503599627370496.;  // exponent of zero: -2^52
+
+template <class V_> struct Ext {
+  typedef V_ V;
+  typedef Ext<double> Scalar;
+  static constexpr int planes = 2, order = 0;
+  static constexpr bool sums = true;
+  V m, e;
+  static DEVICE Ext lift(Scalar s) { return Ext{splat<V>(s.m), splat<V>(s.e)}; }
+  static DEVICE Ext zero() { return Ext{V{}, splat<V>(NOTHING)}; }
+  static DEVICE Ext one() { return Ext{splat<V>(1.), V{}}; }
+  static DEVICE Ext load(const double* p, i64 plane) {
+    return Ext{Lin<V>::load(p, 0).v, Lin<V>::load(p + plane, 0).v};
+  }
+  DEVICE void store(double* p, i64 plane) const { unpack(p, m); unpack(p + plane, e); }
+  template <class M> static DEVICE Ext pick(M k, Ext a, Ext b) { return Ext{choose(k, a.m, b.m), choose(k, a.e, b.e)}; }
+  DEVICE void add(V pm, V pe) {
+    V top = choose(pe > e, pe, e);
+    m = m * pow2(e - top) + pm * pow2(pe - top);
+    e = top;
+  }
+  DEVICE void mac(Ext a, Ext b) { add(a.m * b.m, a.e + b.e); }
+  DEVICE Ext operator*(Ext o) const { return Ext{m * o.m, e + o.e}.normal(); }
+  DEVICE Ext operator+(Ext o) const { Ext r = *this; r.add(o.m, o.e); return r.normal(); }
+  DEVICE Ext scaled(V s) const { return Ext{m * s, e}.normal(); }
+  DEVICE Ext inverse() const { return Ext{1. / m, -e}.normal(); }
+  // mantissa to [1, 2), zero to its own exponent
+  DEVICE Ext normal() const {
+    auto b = bits(m);
+    auto field = (b >> 52) & 0x7ffLL;
+    V k = from_bits(field | 0x4330000000000000LL) - 4503599627370496. - 1023.;
+    V unit = from_bits((b & (i64)0x800fffffffffffffULL) | 0x3ff0000000000000LL);
+    auto some = (m != V{});
+    return Ext{choose(some, unit, V{}), choose(some, e + k, splat<V>(NOTHING))};
+  }
+  DEVICE V value() const { V top = splat<V>(1023.); return m * pow2(choose(e < top, e, top)); }
+  DEVICE V top() const { return value(); }
+  DEVICE Ext primal() const { return *this; }
+  static DEVICE Ext weight(V x, const V*) {
+    V low = splat<V>(-1e15);
+    Power<V> p = exp_parts(choose(x > low, x, low));
+    return pick(x > low, Ext{p.m, p.e}.normal(), zero());
+  }
+};
+
+template <class V_> struct Max {
+  typedef V_ V;
+  typedef Max<double> Scalar;
+  static constexpr int planes = 1, order = 0;
+  static constexpr bool sums = false;
+  V v;
+  static DEVICE Max zero() { return Max{splat<V>(-infinity())}; }
+  static DEVICE Max one() { return Max{V{}}; }
+  static DEVICE Max load(const double* p, i64) { return Max{Lin<V>::load(p, 0).v}; }
+  DEVICE void store(double* p, i64) const { unpack(p, v); }
+  template <class M> static DEVICE Max pick(M m, Max a, Max b) { return Max{choose(m, a.v, b.v)}; }
+  DEVICE void mac(Max a, Max b) { V s = a.v + b.v; v = choose(s > v, s, v); }
+  DEVICE Max operator*(Max o) const { return Max{v + o.v}; }
+  DEVICE Max operator+(Max o) const { return Max{choose(o.v > v, o.v, v)}; }
+  DEVICE Max normal() const { return *this; }
+  DEVICE V value() const { return v; }
+  static DEVICE Max weight(V x, const V*) { return Max{x}; }
+};
+
+template <class T> struct Dual {
+  typedef typename T::V V;
+  typedef Dual<typename T::Scalar> Scalar;
+  static constexpr int planes = 2 * T::planes, order = 1 + T::order;
+  static constexpr bool sums = true;
+  T a, b;
+  static DEVICE Dual lift(Scalar s) { return Dual{T::lift(s.a), T::lift(s.b)}; }
+  static DEVICE Dual zero() { return Dual{T::zero(), T::zero()}; }
+  static DEVICE Dual one() { return Dual{T::one(), T::zero()}; }
+  static DEVICE Dual load(const double* p, i64 plane) { return Dual{T::load(p, plane), T::load(p + T::planes * plane, plane)}; }
+  DEVICE void store(double* p, i64 plane) const { a.store(p, plane); b.store(p + T::planes * plane, plane); }
+  template <class M> static DEVICE Dual pick(M m, Dual x, Dual y) { return Dual{T::pick(m, x.a, y.a), T::pick(m, x.b, y.b)}; }
+  DEVICE void mac(Dual x, Dual y) { a.mac(x.a, y.a); b.mac(x.a, y.b); b.mac(x.b, y.a); }
+  DEVICE Dual operator*(Dual o) const { return Dual{a * o.a, a * o.b + b * o.a}; }
+  DEVICE Dual operator+(Dual o) const { return Dual{a + o.a, b + o.b}; }
+  DEVICE Dual scaled(V s) const { return Dual{a.scaled(s), b.scaled(s)}; }
+  DEVICE Dual inverse() const { T r = a.inverse(); return Dual{r, (b * r * r).scaled(splat<V>(-1.))}; }
+  DEVICE Dual normal() const { return Dual{a.normal(), b.normal()}; }
+  DEVICE V value() const { return a.value(); }
+  DEVICE V top() const { return b.top(); }                // coefficient of all the eps together
+  DEVICE auto primal() const { return a.primal(); }       // without any eps
+  // exp(x + sum of direction * eps)
+  static DEVICE Dual weight(V x, const V* directions) {
+    T w = T::weight(x, directions + 1);
+    return Dual{w, w.scaled(directions[0])};
+  }
+};
+
+// The number type over V that carries `order` derivatives.
+template <template <class> class Base, class V, int order> struct Derivative {
+  typedef Dual<typename Derivative<Base, V, order - 1>::type> type;
+};
+template <template <class> class Base, class V> struct Derivative<Base, V, 0> { typedef Base<V> type; };
+
+// log of a positive scalar
+DEVICE double log_of(Lin<double> x) { return log(x.v); }
+DEVICE double log_of(Ext<double> x) { return x.m > 0 ? log(x.m) + x.e * 0.6931471805599453 : -infinity(); }
+DEVICE bool is_zero(Lin<double> x) { return x.v == 0; }
+DEVICE bool is_zero(Ext<double> x) { return x.m == 0; }
+// part / whole for sampling
+DEVICE double share(Lin<double> part, Lin<double> whole) { return part.v / whole.v; }
+DEVICE double share(Ext<double> part, Ext<double> whole) { return part.m > 0 ? part.m / whole.m * pow2(part.e - whole.e) : 0.; }

@@ -1,0 +1,112 @@
+// Arc scores to weights. Every tree takes one head for each word, so a word's scores may be shifted by their
+// greatest one: log Z = log Z' + sum of the shifts, and no weight is above 1.
+#pragma once
+#include "numbers.cuh"
+
+// The scores of head h (its row) for the pack of modifiers at m; past the row's end, -inf.
+template <class In> DEVICE Pack scores_at(const In* row, int m, int N) {
+#if ON_GPU
+  return (double)row[m];
+#else
+  Pack x;
+  if (m + W <= N) {
+    typedef In Few __attribute__((vector_size(sizeof(In) * W)));
+    Few few;
+    std::memcpy(&few, row + m, sizeof few);
+    x = __builtin_convertvector(few, Pack);
+  } else {
+    for (int l = 0; l < W; ++l) x[l] = m + l < N ? (double)row[m + l] : -infinity();
+  }
+  return x;
+#endif
+}
+
+// Which lanes of the pack at m are modifiers that head h may take: 1 <= m <= n, m != h.
+DEVICE Mask may_take(int h, int m, int n) { return lanes_below(m, n + 1) & ~lane_is(m, 0) & ~lane_is(m, h); }
+
+#if ON_GPU
+DEVICE bool any(bool m) { return m; }
+DEVICE double lane_of(double v, int) { return v; }
+#else
+DEVICE bool any(Mask m) {
+  i64 r = 0;
+  for (int l = 0; l < W; ++l) r |= m[l];
+  return r != 0;
+}
+DEVICE double lane_of(Pack v, int l) { return v[l]; }
+#endif
+
+struct Range {
+  double shift;      // log Z - log Z'
+  double log_bound;  // no sum over parts of trees is above exp(this)
+  int bad;           // a NaN or +inf was read
+  DEVICE Range operator+(Range o) const { return Range{shift + o.shift, log_bound + o.log_bound, bad | o.bad}; }
+};
+
+// Calls put(h, m, T weights) for every head h = 0..n and pack of modifiers m = 0.. of an n-word sentence.
+// `spread` is taken off every score beside the word's own shift (a few nats where n is large, against overflow).
+template <class T, class In, class Put>
+DEVICE Range load_weights(const In* arcs, const In* u, const In* v, int N, int n, double spread, Put put) {
+  Range mine{0., 0., 0};
+  const Pack none = splat<Pack>(-infinity());
+  PACKS(m, n + 1) {
+    Pack best = none;
+    Mask bad = lanes_below(0, 0);
+    for (int h = 0; h <= n; ++h) {
+      Pack x = choose(may_take(h, m, n), scores_at(arcs + (i64)h * N, m, N), none);
+      bad |= (x != x) | (x == -none);
+      best = choose(x > best, x, best);
+    }
+    mine.bad |= any(bad);
+    Pack base = T::sums ? choose(best > none, best, Pack{}) + spread : Pack{};
+    Pack sum = Pack{};
+    for (int h = 0; h <= n; ++h) {
+      Pack x = choose(may_take(h, m, n), scores_at(arcs + (i64)h * N, m, N), none);
+      Pack directions[2] = {Pack{}, Pack{}};
+      if (T::order > 0) directions[0] = choose(x > none, scores_at(u + (T::order > 0 ? (i64)h * N : 0), m, N), Pack{});
+      if (T::order > 1) directions[1] = choose(x > none, scores_at(v + (T::order > 1 ? (i64)h * N : 0), m, N), Pack{});
+      T w = T::weight(x - base, directions);
+      if (T::sums) sum += w.value();
+      put(h, m, w);
+    }
+    for (int l = 0; T::sums && l < W; ++l)
+      if (m + l >= 1 && m + l <= n) {
+        mine.shift += lane_of(base, l);
+        mine.log_bound += log(fmax(1., lane_of(sum, l)));
+      }
+  }
+  return team_reduce(mine, Plus{});
+}
+
+// With weights at most exp(-spread), every partial sum stays below exp(600).
+DEVICE double spread_for(int n) { return n > 1 ? fmax(0., log((double)n) - 600. / n) : 0.; }
+
+// Whether doubles were enough. Every rounding to zero loses at most 2^-1022, its effect on Z' is at most that times
+// the bound, and there are at most 8 n^3 of them: the loss is below 1e-17 of Z' if this holds.
+DEVICE bool proven(double log_z, double log_bound, int n) {
+  return log_z - log_bound > -708.4 + 39.2 + 2.1 + 3. * log((double)n + 1.);
+}
+
+// Random numbers by SplitMix64: one stream a sample, the same on every device.
+struct Stream {
+  u64 state;
+  DEVICE u64 next() {
+    u64 z = (state += 0x9e3779b97f4a7c15ULL);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }
+  DEVICE double uniform() { return (double)(next() >> 11) * 1.1102230246251565e-16; }  // [0, 1)
+};
+DEVICE Stream stream_for(i64 seed, i64 sample) {
+  Stream s{(u64)seed};
+  s.state = s.next() ^ (0xd1342543de82ef95ULL * (u64)(sample + 1));
+  s.next();
+  return s;
+}
+
+// A length as given, kept inside the tensor.
+DEVICE int words_in(const i64* lengths, int b, int N) {
+  i64 n = lengths[b];
+  return (int)(n < 0 ? 0 : n > N - 1 ? N - 1 : n);
+}
