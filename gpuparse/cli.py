@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuparse import backend, selftest
+from gpuparse import __version__, backend, selftest
 
 app = typer.Typer(
     add_completion=False,
@@ -27,16 +27,9 @@ app = typer.Typer(
 _PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"gpuparse {_version('gpuparse')}")
+        typer.echo(f"gpuparse {__version__}")
         raise typer.Exit
 
 
@@ -76,20 +69,17 @@ def info(
 
 def _report() -> dict[str, Any]:
     """What ``info`` says, as JSON has it."""
-    found = backend.describe()
+    found: dict[str, Any] = backend.describe()
     versions = {
-        "gpuparse": _version("gpuparse"),
+        "gpuparse": __version__,
         "python": platform.python_version(),
-        "torch": _version("torch"),
-        "numpy": _version("numpy"),
+        "torch": metadata.version("torch"),
+        "numpy": metadata.version("numpy"),
         "cupy": found["cupy"],
     }
     devices = [{"device": "cpu", **found["cpu"]}]
     for index, device in enumerate(found["cuda"]):
-        capability = device["capability"]
-        if not isinstance(capability, str):
-            capability = ".".join(map(str, capability))
-        devices.append({"device": f"cuda:{index}", **device, "capability": capability})
+        devices.append({"device": f"cuda:{index}", **device})
     return {
         "versions": versions,
         "devices": devices,
@@ -115,7 +105,8 @@ def _print_report(console: Console, report: dict[str, Any]) -> None:
             what = f"{device['model']}, {_count(device['threads'], 'thread')}"
         else:
             what = f"{device['name']}, compute capability {device['capability']}"
-        line(device["device"], what, f"{_PATHS[device['path']]}: {device['reason']}")
+        path = _PATHS[device["path"]]
+        line(device["device"], what, path if device["reason"] == path else f"{path}: {device['reason']}")
     if len(report["devices"]) == 1:
         line("cuda", "no device")
     console.print()
@@ -167,7 +158,7 @@ def _print_checks(console: Console, checks: list[selftest.Check]) -> None:
             check.device,
             check.dtype,
             f"{check.max_difference:.1e}",
-            f"{check.tolerance:.1e}",
+            f"{check.tolerance:.1e}" if check.tolerance else "0",
             Text("ok", "green") if check.ok else Text("DIFFERS", "bold red"),
             Text(check.note),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -64,9 +65,14 @@ def main() -> None:
     for part in parts:
         console.print(part)
         console.print()
-    cpu = backend.describe()["cpu"]
-    path = {"kernels": "compiled kernels", "torch": "plain torch"}[cpu["path"]]
-    console.print(Text(f"Computed on the CPU by {path} ({cpu['reason']})."))
+    console.print(Text(f"Computed on the CPU by {_path()}"), soft_wrap=True)
+
+
+def _path() -> str:
+    found: dict[str, Any] = backend.describe()
+    if found["cpu"]["path"] == "kernels":
+        return f"compiled kernels: {found['compiler']['version']}"
+    return f"plain torch: {found['cpu']['reason']}"
 
 
 def _table(title: str) -> Table:

@@ -2,7 +2,7 @@
 // O(n^2) memory.
 #include "eisner.cuh"
 
-// The outside pass: bars are derivatives of Z by the inside chart, each cell pulling from the spans that used it.
+// The outside pass: derivatives of log Z by the inside chart, each cell pulling from the spans that used it.
 template <class T> struct Outside {
   Chart<T> R, L, X;
   static constexpr int squares = 2;
@@ -12,13 +12,12 @@ template <class T> struct Outside {
     for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
   }
 
-  // put(d, i, for the arc i -> i+d, for the arc i+d -> i): derivatives of log Z by the arcs' scores
+  // put(d, i, right, v): v is the derivative of log Z by the score of the arc i -> i+d if right, else of i+d -> i
   template <class Put> DEVICE void run(const Inside<T>& in, int n, int single_root, Put put) {
-    const T inverse = T::lift(in.R.cell(n, 0).inverse());
     for (int d = n; d >= 1; --d) {
       PACKS(i, n + 1 - d) {
         T r = T::zero(), l = T::zero(), p = T::zero(), q = T::zero();
-        if (d == n) r = T::pick(lane_is(i, 0), T::one(), T::zero());
+        if (d == n) r = T::pick(lane_is(i, 0), T::lift(in.R.cell(n, 0).inverse()), T::zero());
         for (int e = 1; e <= n - d - i; ++e) {
           r.mac(X.get(d + e, i), in.L.get(e - 1, i + d + 1));
           l.mac(L.get(d + e, i), in.Q.get(e, i + d));
@@ -30,12 +29,15 @@ template <class T> struct Outside {
           q.mac(L.get(d + s, i - s), in.L.get(s, i - s));
         }
         r = in.without_partial_root(r.normal(), d, i, n, single_root);
-        l = l.normal();
-        p = (p + r).normal(), q = (q + l).normal();
         R.put(d, i, n, r);
+        p = (p + r).normal();
+        l = l.normal();
         L.put(d, i, n, l);
-        X.put(d, i, n, in.A.get(d, i) * p + in.Z.get(d, i) * q);
-        put(d, i, in.P.get(d, i) * p * inverse, in.Q.get(d, i) * q * inverse);
+        q = (q + l).normal();
+        T x = in.A.get(d, i) * p;
+        X.put(d, i, n, x + in.Z.get(d, i) * q);
+        put(d, i, true, in.P.get(d, i) * p);
+        put(d, i, false, in.Q.get(d, i) * q);
       }
       BARRIER();
     }
@@ -61,13 +63,12 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
   if (!out || !(log_z > -infinity())) return true;
   Outside<T> outside(work + Inside<T>::squares * T::planes * square_size(n), n);
   BARRIER();
-  outside.run(in, n, single_root, [&](int d, int i, T right, T left) {
-    Pack r = right.top(), l = left.top();
-    for (int k = 0; k < W; ++k) {
+  outside.run(in, n, single_root, [&](int d, int i, bool right, T v) {
+    Pack x = v.top();
+    for (int k = 0; k < W && i + k + d <= n; ++k) {
       int h = i + k, m = h + d;
-      if (m > n) break;
-      out[(i64)h * N + m] = (In)lane_of(r, k);
-      if (h > 0) out[(i64)m * N + h] = (In)lane_of(l, k);
+      if (right) out[(i64)h * N + m] = (In)lane_of(x, k);
+      else if (h > 0) out[(i64)m * N + h] = (In)lane_of(x, k);
     }
   });
   return true;
@@ -78,8 +79,8 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
 template <class In, int order>
 KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, In* logz, In* out, double* work,
               i64 work_size, int B, int N, int single_root) {
-  typedef typename Derivative<Lin, Pack, order>::type Fast;
-  typedef typename Derivative<Ext, Pack, order>::type Safe;
+  typedef typename Derivative<Pack, order>::type Fast;
+  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   SENTENCES(b, B) {
     const i64 at = (i64)b * N * N;

@@ -12,12 +12,13 @@
 template <class T> struct Chart {
   typedef typename T::Scalar S;
   double* base;
-  i64 step, plane;
-  DEVICE double* at(int d, int i) const { return base + d * step + i; }
-  DEVICE T get(int d, int i) const { return T::load(at(d, i), plane); }
-  DEVICE S cell(int d, int i) const { return S::load(at(d, i), plane); }
+  i64 step, size;
+  DEVICE i64 plane() const { return plane_of(size); }
+  DEVICE double* at(int d, int i) const { return base + spread_out<T>(d * step + i); }
+  DEVICE T get(int d, int i) const { return T::load(at(d, i), plane()); }
+  DEVICE S cell(int d, int i) const { return S::load(at(d, i), plane()); }
   // lanes whose span ends after the last word become zero
-  DEVICE void put(int d, int i, int n, T v) const { T::pick(lanes_below(i, n + 1 - d), v, T::zero()).store(at(d, i), plane); }
+  DEVICE void put(int d, int i, int n, T v) const { T::pick(lanes_below(i, n + 1 - d), v, T::zero()).store(at(d, i), plane()); }
 };
 
 // Two triangles in one square of (n+2) rows of n+1 + 2 PAD: the first by rows downwards, the second upwards.
@@ -27,7 +28,7 @@ template <class T> DEVICE Chart<T> first_half(double* square, int n) {
 }
 template <class T> DEVICE Chart<T> second_half(double* square, int n) {
   i64 row = n + 1 + 2 * PAD;
-  return Chart<T>{square + PAD + (n + 1) * row + PAD, 1 - row, square_size(n)};
+  return Chart<T>{square + spread_out<T>(PAD + (n + 1) * row + PAD), 1 - row, square_size(n)};
 }
 template <class T> DEVICE void clear_pads(double* square, int n) {
   if (PAD == 0) return;
@@ -61,7 +62,7 @@ template <class T> struct Inside {
         int k = m + l;
         if (k > n || k == h) continue;
         double* to = h < k ? A.at(k - h, h) : Z.at(h - k, k);
-        for (int p = 0; p < T::planes; ++p) to[p * A.plane] = lanes[p * W + l];
+        for (int p = 0; p < T::planes; ++p) to[p * A.plane()] = lanes[p * W + l];
       }
     });
   }

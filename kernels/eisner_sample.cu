@@ -47,7 +47,7 @@ KERNEL eisner_sample(const In* arcs, const i64* lengths, const i64* seed, i64* h
     if (n == 0) continue;
     if (!draw_trees<Lin<Pack>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, true)) {
       BARRIER();
-      draw_trees<Ext<Pack>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, false);
+      draw_trees<Ext<Lin<Pack>>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, false);
     }
   }
 }

@@ -27,7 +27,7 @@ typedef double Pack;
 typedef bool Mask;
 
 #define DEVICE __device__ __forceinline__
-#define KERNEL __global__ void __launch_bounds__(BLOCK)
+#define KERNEL __global__ void __launch_bounds__(BLOCK, 1)
 #define SENTENCES(b, B) for (int b = blockIdx.x; b < (B); b += gridDim.x)
 #define SLOT ((i64)blockIdx.x)
 #define LANES(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)

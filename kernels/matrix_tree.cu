@@ -87,8 +87,8 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
 template <class In, int order>
 KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths, In* logz, In* out, double* work,
                    int* orders, i64 work_size, int B, int N, int single_root) {
-  typedef typename Derivative<Lin, Pack, order>::type Fast;
-  typedef typename Derivative<Ext, Pack, order>::type Safe;
+  typedef typename Derivative<Pack, order>::type Fast;
+  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   int* words = orders + SLOT * N;
   SENTENCES(b, B) {

@@ -11,18 +11,19 @@
 template <class T> struct Matrix {
   typedef typename T::Scalar S;
   double* base;
-  i64 row, plane;
-  DEVICE double* at(int i, int j) const { return base + i * row + j; }
-  DEVICE T get(int i, int j) const { return T::load(at(i, j), plane); }
-  DEVICE S cell(int i, int j) const { return S::load(at(i, j), plane); }
-  DEVICE void put(int i, int j, T v) const { v.store(at(i, j), plane); }
-  DEVICE void set(int i, int j, S v) const { v.store(at(i, j), plane); }
+  i64 row, size;
+  DEVICE i64 plane() const { return plane_of(size); }
+  DEVICE double* at(int i, int j) const { return base + spread_out<T>(i * row + j); }
+  DEVICE T get(int i, int j) const { return T::load(at(i, j), plane()); }
+  DEVICE S cell(int i, int j) const { return S::load(at(i, j), plane()); }
+  DEVICE void put(int i, int j, T v) const { v.store(at(i, j), plane()); }
+  DEVICE void set(int i, int j, S v) const { v.store(at(i, j), plane()); }
   // one number a lane, down the rows of column j
   DEVICE void put_down(int i, int j, int end, T v) const {
     double lanes[T::planes * W];
     v.store(lanes, W);
     for (int l = 0; l < W && i + l < end; ++l)
-      for (int p = 0; p < T::planes; ++p) at(i + l, j)[p * plane] = lanes[p * W + l];
+      for (int p = 0; p < T::planes; ++p) at(i + l, j)[p * plane()] = lanes[p * W + l];
   }
 };
 

@@ -101,7 +101,7 @@ KERNEL matrix_tree_sample(const In* arcs, const i64* lengths, const i64* seed, i
     if (n == 0) continue;
     if (!draw_trees<Lin<Pack>>(scores, heads, mine, words, stack, N, n, B, b, samples, *seed, single_root, true)) {
       BARRIER();
-      draw_trees<Ext<Pack>>(scores, heads, mine, words, stack, N, n, B, b, samples, *seed, single_root, false);
+      draw_trees<Ext<Lin<Pack>>>(scores, heads, mine, words, stack, N, n, B, b, samples, *seed, single_root, false);
     }
   }
 }

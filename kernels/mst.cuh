@@ -84,6 +84,7 @@ DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w,
       Best best = team_argmax(single_root ? 1 : 0, n + 1, [&](int u) { return row[u]; });
       if (best.index < 0 && single_root && row[0] > -infinity()) best = Best{row[0], 0};
       if (best.index < 0) return false;
+      BARRIER();
       const int u = best.index, c = component[u], position = u > 0 ? place[c] : 0;
       const bool ends = u == 0 || done[c];
       if (LEADER) tail[node[v]] = u, entry[node[v]] = w.to[(i64)v * N + u];

@@ -1,14 +1,23 @@
 // The numbers that the algorithms are written in. An algorithm over sums of products is one template; the number
 // type decides what it computes:
 //
-//   Lin<V>     a double                                    fast; the caller proves that its range was enough
-//   Ext<V>     m * 2^e, the exponent a double of its own   the same to any range of scores
-//   Max<V>     (max, +)                                    the best tree
-//   Dual<T>    a + b*eps, eps^2 = 0                        directional derivatives; Dual<Dual<T>> for second ones
+//   Lin<V>     a double                          fast; the caller proves that its range was enough
+//   Dual<T>    a + b*eps, eps^2 = 0              directional derivatives; Dual<Dual<T>> for second ones
+//   Ext<T>     m * 2^e, m one of those above     the same to any range of scores
+//   Max<V>     (max, +)                          the best tree
 //
-// V is a double or a pack of doubles. A number lies in memory as `planes` doubles, `plane` apart.
+// V is a double or a pack of doubles. A number lies in memory as `planes` doubles, `plane` apart: one after the other
+// on a GPU (one pointer does for all of them), an array each on a CPU (for packs).
 #pragma once
 #include "lanes.cuh"
+
+#if ON_GPU
+template <class T> DEVICE i64 spread_out(i64 numbers) { return numbers * T::planes; }  // doubles before that number
+DEVICE constexpr i64 plane_of(i64) { return 1; }                                        // of arrays of this many
+#else
+template <class T> DEVICE i64 spread_out(i64 numbers) { return numbers; }
+DEVICE i64 plane_of(i64 numbers) { return numbers; }
+#endif
 
 // 2^e for whole e, 0 below -1022; e at most 1023
 template <class V> DEVICE V pow2(V e) {
@@ -40,6 +49,13 @@ template <class V> DEVICE Power<V> exp_parts(V x) {
   return Power<V>{p, e};
 }
 
+// exp(x); 0 for -inf and what is below the range
+template <class V> DEVICE V exp_in_range(V x) {
+  V low = splat<V>(-708.);
+  Power<V> p = exp_parts(choose(x > low, x, low));
+  return choose(x > low, p.m * pow2(p.e), V{});
+}
+
 template <class V_> struct Lin {
   typedef V_ V;
   typedef Lin<double> Scalar;
@@ -61,62 +77,14 @@ template <class V_> struct Lin {
   DEVICE V value() const { return v; }
   DEVICE V top() const { return v; }
   DEVICE Lin primal() const { return *this; }
-  // exp(x); -inf and what is below the range gives 0
-  static DEVICE Lin weight(V x, const V*) {
-    V low = splat<V>(-708.);
-    Power<V> p = exp_parts(choose(x > low, x, low));
-    return Lin{choose(x > low, p.m * pow2(p.e), V{})};
-  }
+  DEVICE V size() const { return choose(v < V{}, -v, v); }
+  static DEVICE Lin seed(V w, const V*) { return Lin{w}; }
+  static DEVICE Lin weight(V x, const V*) { return Lin{exp_in_range(x)}; }
  private:
   static DEVICE void load_into(double& r, const double* p) { r = *p; }
 #if !ON_GPU
   static DEVICE void load_into(Pack& r, const double* p) { r = pack(p); }
 #endif
-};
-
-constexpr double NOTHING = -4503599627370496.;  // exponent of zero: -2^52
-
-template <class V_> struct Ext {
-  typedef V_ V;
-  typedef Ext<double> Scalar;
-  static constexpr int planes = 2, order = 0;
-  static constexpr bool sums = true;
-  V m, e;
-  static DEVICE Ext lift(Scalar s) { return Ext{splat<V>(s.m), splat<V>(s.e)}; }
-  static DEVICE Ext zero() { return Ext{V{}, splat<V>(NOTHING)}; }
-  static DEVICE Ext one() { return Ext{splat<V>(1.), V{}}; }
-  static DEVICE Ext load(const double* p, i64 plane) {
-    return Ext{Lin<V>::load(p, 0).v, Lin<V>::load(p + plane, 0).v};
-  }
-  DEVICE void store(double* p, i64 plane) const { unpack(p, m); unpack(p + plane, e); }
-  template <class M> static DEVICE Ext pick(M k, Ext a, Ext b) { return Ext{choose(k, a.m, b.m), choose(k, a.e, b.e)}; }
-  DEVICE void add(V pm, V pe) {
-    V top = choose(pe > e, pe, e);
-    m = m * pow2(e - top) + pm * pow2(pe - top);
-    e = top;
-  }
-  DEVICE void mac(Ext a, Ext b) { add(a.m * b.m, a.e + b.e); }
-  DEVICE Ext operator*(Ext o) const { return Ext{m * o.m, e + o.e}.normal(); }
-  DEVICE Ext operator+(Ext o) const { Ext r = *this; r.add(o.m, o.e); return r.normal(); }
-  DEVICE Ext scaled(V s) const { return Ext{m * s, e}.normal(); }
-  DEVICE Ext inverse() const { return Ext{1. / m, -e}.normal(); }
-  // mantissa to [1, 2), zero to its own exponent
-  DEVICE Ext normal() const {
-    auto b = bits(m);
-    auto field = (b >> 52) & 0x7ffLL;
-    V k = from_bits(field | 0x4330000000000000LL) - 4503599627370496. - 1023.;
-    V unit = from_bits((b & (i64)0x800fffffffffffffULL) | 0x3ff0000000000000LL);
-    auto some = (m != V{});
-    return Ext{choose(some, unit, V{}), choose(some, e + k, splat<V>(NOTHING))};
-  }
-  DEVICE V value() const { V top = splat<V>(1023.); return m * pow2(choose(e < top, e, top)); }
-  DEVICE V top() const { return value(); }
-  DEVICE Ext primal() const { return *this; }
-  static DEVICE Ext weight(V x, const V*) {
-    V low = splat<V>(-1e15);
-    Power<V> p = exp_parts(choose(x > low, x, low));
-    return pick(x > low, Ext{p.m, p.e}.normal(), zero());
-  }
 };
 
 template <class V_> struct Max {
@@ -155,28 +123,76 @@ template <class T> struct Dual {
   DEVICE Dual operator+(Dual o) const { return Dual{a + o.a, b + o.b}; }
   DEVICE Dual scaled(V s) const { return Dual{a.scaled(s), b.scaled(s)}; }
   DEVICE Dual inverse() const { T r = a.inverse(); return Dual{r, (b * r * r).scaled(splat<V>(-1.))}; }
-  DEVICE Dual normal() const { return Dual{a.normal(), b.normal()}; }
+  DEVICE Dual normal() const { return *this; }
   DEVICE V value() const { return a.value(); }
   DEVICE V top() const { return b.top(); }                // coefficient of all the eps together
   DEVICE auto primal() const { return a.primal(); }       // without any eps
-  // exp(x + sum of direction * eps)
-  static DEVICE Dual weight(V x, const V* directions) {
-    T w = T::weight(x, directions + 1);
-    return Dual{w, w.scaled(directions[0])};
+  DEVICE V size() const { V x = a.size(), y = b.size(); return choose(x > y, x, y); }
+  // w * exp(sum of direction * eps)
+  static DEVICE Dual seed(V w, const V* directions) {
+    T x = T::seed(w, directions + 1);
+    return Dual{x, x.scaled(directions[0])};
+  }
+  static DEVICE Dual weight(V x, const V* directions) { return seed(exp_in_range(x), directions); }
+};
+
+// One exponent for all derivatives: they are at most a number of directions' sizes above the value itself.
+constexpr double NOTHING = -4503599627370496.;  // exponent of zero: -2^52
+
+template <class T> struct Ext {
+  typedef typename T::V V;
+  typedef Ext<typename T::Scalar> Scalar;
+  static constexpr int planes = T::planes + 1, order = T::order;
+  static constexpr bool sums = true;
+  T m;
+  V e;
+  static DEVICE Ext lift(Scalar s) { return Ext{T::lift(s.m), splat<V>(s.e)}; }
+  static DEVICE Ext zero() { return Ext{T::zero(), splat<V>(NOTHING)}; }
+  static DEVICE Ext one() { return Ext{T::one(), V{}}; }
+  static DEVICE Ext load(const double* p, i64 plane) {
+    return Ext{T::load(p, plane), Lin<V>::load(p + T::planes * plane, plane).v};
+  }
+  DEVICE void store(double* p, i64 plane) const { m.store(p, plane); unpack(p + T::planes * plane, e); }
+  template <class M> static DEVICE Ext pick(M k, Ext x, Ext y) { return Ext{T::pick(k, x.m, y.m), choose(k, x.e, y.e)}; }
+  DEVICE void add(T pm, V pe) {
+    V top = choose(pe > e, pe, e);
+    m = m.scaled(pow2(e - top)) + pm.scaled(pow2(pe - top));
+    e = top;
+  }
+  DEVICE void mac(Ext x, Ext y) { add(x.m * y.m, x.e + y.e); }
+  DEVICE Ext operator*(Ext o) const { return Ext{m * o.m, e + o.e}.normal(); }
+  DEVICE Ext operator+(Ext o) const { Ext r = *this; r.add(o.m, o.e); return r.normal(); }
+  DEVICE Ext scaled(V s) const { return Ext{m.scaled(s), e}.normal(); }
+  DEVICE Ext inverse() const { return Ext{m.inverse(), -e}.normal(); }
+  // the greatest coefficient to [1, 2), zero to its own exponent
+  DEVICE Ext normal() const {
+    const V size = m.size();
+    V k = from_bits(((bits(size) >> 52) & 0x7ffLL) | 0x4330000000000000LL) - 4503599627370496. - 1023.;
+    auto some = (size != V{});
+    return Ext{m.scaled(pow2(choose(some, -k, V{}))), choose(some, e + k, splat<V>(NOTHING))};
+  }
+  DEVICE V scale() const { V high = splat<V>(1023.); return pow2(choose(e < high, e, high)); }
+  DEVICE V value() const { return m.value() * scale(); }
+  DEVICE V top() const { return m.top() * scale(); }
+  DEVICE auto primal() const { auto p = m.primal(); return Ext<decltype(p)>{p, e}; }
+  static DEVICE Ext weight(V x, const V* directions) {
+    V low = splat<V>(-1e15);
+    Power<V> p = exp_parts(choose(x > low, x, low));
+    return pick(x > low, Ext{T::seed(p.m, directions), p.e}.normal(), zero());
   }
 };
 
-// The number type over V that carries `order` derivatives.
-template <template <class> class Base, class V, int order> struct Derivative {
-  typedef Dual<typename Derivative<Base, V, order - 1>::type> type;
-};
-template <template <class> class Base, class V> struct Derivative<Base, V, 0> { typedef Base<V> type; };
+// The plain number type over V that carries `order` derivatives; Ext<> of it is the wide one.
+template <class V, int order> struct Derivative { typedef Dual<typename Derivative<V, order - 1>::type> type; };
+template <class V> struct Derivative<V, 0> { typedef Lin<V> type; };
 
-// log of a positive scalar
+// log of a scalar that is not negative
 DEVICE double log_of(Lin<double> x) { return log(x.v); }
-DEVICE double log_of(Ext<double> x) { return x.m > 0 ? log(x.m) + x.e * 0.6931471805599453 : -infinity(); }
+DEVICE double log_of(Ext<Lin<double>> x) { return x.m.v > 0 ? log(x.m.v) + x.e * 0.6931471805599453 : -infinity(); }
 DEVICE bool is_zero(Lin<double> x) { return x.v == 0; }
-DEVICE bool is_zero(Ext<double> x) { return x.m == 0; }
+DEVICE bool is_zero(Ext<Lin<double>> x) { return x.m.v == 0; }
 // part / whole for sampling
 DEVICE double share(Lin<double> part, Lin<double> whole) { return part.v / whole.v; }
-DEVICE double share(Ext<double> part, Ext<double> whole) { return part.m > 0 ? part.m / whole.m * pow2(part.e - whole.e) : 0.; }
+DEVICE double share(Ext<Lin<double>> part, Ext<Lin<double>> whole) {
+  return part.m.v > 0 ? part.m.v / whole.m.v * pow2(part.e - whole.e) : 0.;
+}

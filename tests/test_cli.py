@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from importlib import metadata
 
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from gpuparse import backend, cli, selftest
+from gpuparse import __version__, backend, cli, selftest
 
 
 def machine(**changes):
@@ -17,9 +19,9 @@ def machine(**changes):
         "kernels_dir": "/somewhere/kernels",
         "cache": {"path": "/somewhere/cache", "writable": True, "files": 3, "bytes": 1_234_567},
         "compiler": {"path": "/usr/bin/c++", "version": "c++ 12.2", "flags": ["-O3", "-march=native"]},
-        "cpu": {"path": "kernels", "reason": "compiled by c++", "threads": 2, "model": "Some CPU [rev 2]"},
+        "cpu": {"path": "kernels", "reason": "compiled kernels", "threads": 2, "model": "Some CPU [rev 2]"},
         "cupy": "14.0",
-        "cuda": [{"name": "Some GPU", "capability": (8, 6), "path": "kernels", "reason": "CuPy 14.0"}],
+        "cuda": [{"name": "Some GPU", "capability": "8.6", "path": "torch", "reason": "no CuPy"}],
     }
     return {**described, **changes}
 
@@ -64,8 +66,9 @@ def test_info(run):
     out = result.stdout
     assert metadata.version("torch") in out
     assert "Some CPU [rev 2], 2 threads" in out
-    assert "compiled kernels: compiled by c++" in out
+    assert re.search("^ +compiled kernels$", out, re.MULTILINE)
     assert "Some GPU, compute capability 8.6" in out
+    assert "plain torch: no CuPy" in out
     assert "c++ 12.2" in out
     assert "-O3 -march=native" in out
     assert "writable, 3 files, 1.2 MB" in out
@@ -124,7 +127,7 @@ def test_selftest_with_nothing_to_compare(run):
 def test_version(run):
     result = run("--version")
     assert result.exit_code == 0
-    assert result.stdout == f"gpuparse {metadata.version('gpuparse')}\n"
+    assert result.stdout == f"gpuparse {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("info", "--nothing"), ("info", "more")])
@@ -167,3 +170,12 @@ def test_on_this_machine():
     report = json.loads(done.stdout)
     assert report["versions"]["torch"] == metadata.version("torch")
     assert report["devices"][0]["path"] in {"kernels", "torch"}
+
+
+def test_demo_fits_a_terminal():
+    program = [sys.executable, "-m", "gpuparse.demo"]
+    done = subprocess.run(program, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert max(map(cell_len, done.stdout.splitlines()[:-1])) <= 80
+    for expected in ("log Z", "╰─► binoculars", "best 3", "sample", "Computed on the CPU by"):
+        assert expected in done.stdout

@@ -88,7 +88,7 @@ def _row(N: int) -> int:
 
 def _planes(order: int) -> int:
     """Doubles in a number of the wide type with ``order`` derivatives."""
-    return 2 ** (order + 1)
+    return 2**order + 1
 
 
 def eisner(batch: Batch, order: int, u: Tensor | None, v: Tensor | None, logz: Tensor | None, out: Tensor | None) -> None:

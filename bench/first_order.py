@@ -1,0 +1,401 @@
+"""First-order trees against their peers: sentences per second, and peak memory, by sentence length, on a CPU.
+
+python bench/first_order.py --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from timing import (
+    LOG,
+    OUT,
+    Bar,
+    Case,
+    Contender,
+    Results,
+    agreeing,
+    bars_table,
+    environment,
+    in_fresh_process,
+    make_scores,
+    measure,
+    memory_growth,
+    memory_table,
+    print_environment,
+    timing_table,
+    write_json,
+)
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse.plain import eisner, generic, matrix_tree
+from gpuparse.plain import mst as plain_mst
+
+warnings.filterwarnings("ignore", module="torch_struct")
+try:
+    from torch_struct import DependencyCRF
+except ImportError:
+    DependencyCRF = None
+try:
+    from ufal.chu_liu_edmonds import chu_liu_edmonds
+except ImportError:
+    chu_liu_edmonds = None
+
+PEERS = {"torch-struct": DependencyCRF, "ufal.chu-liu-edmonds": chu_liu_edmonds}
+DTYPES = "scores in float32 (ufal: float64 numpy arrays; linalg.inv: float64 matrices)"
+TOLERANCE = {"log Z": 1e-3, "marginals": 1e-4, "score": 1e-4}
+MULTI, SINGLE = "gpuparse, multi-root", "gpuparse, single-root"
+OURS = {False: MULTI, True: SINGLE}
+PLAIN = {False: "plain torch, multi-root", True: "plain torch, single-root"}
+INV = {False: "linalg.inv, multi-root", True: "linalg.inv, single-root"}
+MEMORY_TITLE = (
+    "Peak memory of log Z + backward: growth in MB (gpuparse: single-root, torch-struct: multi-root)"
+)
+STRUCT, UFAL = "torch-struct", "ufal"
+OURS_GRAD, STRUCT_GRAD = "gpuparse, log Z + gradient", "torch-struct, log Z + gradient"
+
+
+def batch_of(n: int) -> int:
+    return 32 if n < 80 else 8
+
+
+def full(arcs: Tensor) -> Tensor:
+    return torch.full(arcs.shape[:1], arcs.shape[1] - 1, dtype=torch.int64)
+
+
+def sums(result: tuple[Tensor, Tensor]) -> Results:
+    return {"log Z": result[0], "marginals": result[1]}
+
+
+def score_of(arcs: Tensor) -> Callable[[Tensor], Results]:
+    """What reads heads [B, N]: the score of their arcs."""
+    words = arcs[:, :, 1:].double()
+    return lambda heads: {"score": words.gather(1, heads[:, None, 1:]).sum((1, 2))}
+
+
+def plain_sums(log_partition: generic.LogPartition, arcs: Tensor, single_root: bool) -> tuple[Tensor, Tensor]:
+    lengths = full(arcs)
+    return (
+        log_partition(arcs, lengths, single_root),
+        generic.marginals(log_partition, arcs, lengths, single_root),
+    )
+
+
+def our_sums(
+    family: type[gp.ProjectiveTrees | gp.NonProjectiveTrees], arcs: Tensor, single_root: bool
+) -> tuple[Tensor, Tensor]:
+    trees = family(arcs, single_root=single_root)
+    return trees.log_partition, trees.marginals
+
+
+def with_gradient(log_z: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    return log_z.detach(), torch.autograd.grad(log_z.sum(), scores)[0]
+
+
+def to_struct(arcs: Tensor) -> Tensor:
+    """torch-struct's layout [B, n, n], root scores on the diagonal; it wants a non-leaf with a gradient."""
+    potentials = arcs[:, 1:, 1:].clone()
+    potentials.diagonal(dim1=1, dim2=2).copy_(arcs[:, 0, 1:])
+    return potentials.requires_grad_() * 1.0
+
+
+def from_struct(parts: Tensor) -> Tensor:
+    """[B, N, N] from torch-struct's layout."""
+    out = torch.nn.functional.pad(parts.detach(), (1, 0, 1, 0))
+    out[:, 0, 1:] = parts.detach().diagonal(dim1=1, dim2=2)
+    out.diagonal(dim1=1, dim2=2).zero_()
+    return out
+
+
+def struct_sums(potentials: Tensor) -> tuple[Tensor, Tensor]:
+    crf = DependencyCRF(potentials)
+    return crf.partition, crf.marginals
+
+
+def projective_sums(arcs: Tensor) -> Iterator[Contender]:
+    def ours_with_gradient() -> tuple[Tensor, Tensor]:
+        return with_gradient(gp.ProjectiveTrees(leaf, single_root=False).log_partition, leaf)
+
+    def struct_with_gradient() -> tuple[Tensor, Tensor]:
+        return with_gradient(DependencyCRF(potentials).partition, potentials)
+
+    def read_struct(result: tuple[Tensor, Tensor]) -> Results:
+        return {"log Z": result[0], "marginals": from_struct(result[1])}
+
+    leaf, potentials = arcs.clone().requires_grad_(), to_struct(arcs)
+    for root in (False, True):
+        run = partial(our_sums, gp.ProjectiveTrees, arcs, root)
+        yield Contender(OURS[root], run, STRUCT, True, root, sums)
+    yield Contender(OURS_GRAD, ours_with_gradient, STRUCT_GRAD, True, False, sums)
+    if DependencyCRF is not None:
+        yield Contender(STRUCT, partial(struct_sums, potentials), read=read_struct)
+        yield Contender(STRUCT_GRAD, struct_with_gradient, read=read_struct)
+    run = partial(plain_sums, eisner.log_partition, arcs, False)
+    yield Contender(PLAIN[False], run, STRUCT, read=sums)
+
+
+def projective_best(arcs: Tensor) -> Iterator[Contender]:
+    def read_struct(parts: Tensor) -> Results:
+        return {"score": (from_struct(parts) * arcs).double().sum((1, 2))}
+
+    read, potentials = score_of(arcs), to_struct(arcs)
+    for root in (False, True):
+        run = lambda r=root: gp.ProjectiveTrees(arcs, single_root=r).argmax  # noqa: E731
+        yield Contender(OURS[root], run, STRUCT, True, root, read)
+    if DependencyCRF is not None:
+        yield Contender(STRUCT, lambda: DependencyCRF(potentials).argmax, read=read_struct)
+    yield Contender(PLAIN[False], partial(eisner.argmax, arcs, full(arcs), False), STRUCT, read=read)
+
+
+def spanning_trees(arcs: Tensor) -> Iterator[Contender]:
+    read = score_of(arcs)
+    for root in (True, False):
+        yield Contender(OURS[root], partial(gp.mst, arcs, single_root=root), UFAL, True, root, read)
+    if chu_liu_edmonds is not None:
+        matrices = list(arcs.double().transpose(1, 2).contiguous().numpy())  # [modifier, head]
+        run = lambda: [chu_liu_edmonds(matrix)[0] for matrix in matrices]  # noqa: E731
+        yield Contender(UFAL, run, read=lambda heads: read(torch.tensor(heads)))
+    for root in (True, False):
+        run = partial(plain_mst.mst, arcs, full(arcs), root)
+        yield Contender(PLAIN[root], run, UFAL, False, root, read)
+
+
+def laplacian(weights: Tensor, single_root: bool) -> Tensor:
+    """The matrix [B, n, n] whose determinant is Z, of weights [B, N, N] (Koo et al. 2007)."""
+    among = weights[:, 1:, 1:]
+    if single_root:
+        matrix = torch.diag_embed(among.sum(1)) - among
+        matrix[:, 0] = weights[:, 0, 1:]
+        return matrix
+    return torch.diag_embed(weights[:, :, 1:].sum(1)) - among
+
+
+def sums_from_inverse(matrix: Tensor, weights: Tensor, single_root: bool, inverse: Tensor) -> Results:
+    """log Z and marginals by the inverse of `laplacian`."""
+    inside, out = inverse.transpose(1, 2).clone(), torch.zeros_like(weights)
+    own = inverse.diagonal(dim1=1, dim2=2).clone()
+    out[:, 0, 1:] = weights[:, 0, 1:] * (inverse[:, :, 0] if single_root else own)
+    if single_root:  # the first row holds the root's weights, not the arcs'
+        inside[:, 0], own[:, 0] = 0.0, 0.0
+    out[:, 1:, 1:] = weights[:, 1:, 1:] * (own[:, None] - inside)
+    return {"log Z": torch.linalg.slogdet(matrix).logabsdet, "marginals": out}
+
+
+def all_sums(arcs: Tensor) -> Iterator[Contender]:
+    for root in (False, True):
+        run = partial(our_sums, gp.NonProjectiveTrees, arcs, root)
+        yield Contender(OURS[root], run, INV[root], True, root, sums)
+    weights = arcs.double().exp()
+    weights.diagonal(dim1=1, dim2=2).zero_()
+    for root in (False, True):
+        matrix = laplacian(weights, root)
+        read = partial(sums_from_inverse, matrix, weights, root)
+        yield Contender(INV[root], partial(torch.linalg.inv, matrix), None, False, root, read)
+    for root in (False, True):
+        run = partial(plain_sums, matrix_tree.log_partition, arcs, root)
+        yield Contender(PLAIN[root], run, INV[root], False, root, sums)
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    projective: bool
+    ways: Callable[[Tensor], Iterator[Contender]]
+    truth: Callable[[Tensor, bool], Results]
+    """By the plain torch path, in float64."""
+
+
+TASKS = {
+    "projective sums": Task(
+        "log Z + marginals, projective",
+        True,
+        projective_sums,
+        lambda arcs, root: sums(plain_sums(eisner.log_partition, arcs.double(), root)),
+    ),
+    "projective best": Task(
+        "best projective tree",
+        True,
+        projective_best,
+        lambda arcs, root: score_of(arcs)(eisner.argmax(arcs, full(arcs), root)),
+    ),
+    "mst": Task(
+        "best non-projective tree",
+        False,
+        spanning_trees,
+        lambda arcs, root: score_of(arcs)(plain_mst.mst(arcs, full(arcs), root)),
+    ),
+    "sums": Task(
+        "log Z + marginals, non-projective",
+        False,
+        all_sums,
+        lambda arcs, root: sums(plain_sums(matrix_tree.log_partition, arcs.double(), root)),
+    ),
+}
+
+
+def run_case(task: Task, kind: str, n: int, args: argparse.Namespace, problems: list[dict[str, Any]]) -> Case:
+    batch = batch_of(n)
+    case = Case(task.name, kind, n, batch)
+    arcs = make_scores(kind, n, batch, task.projective)
+    ways = list(task.ways(arcs))
+    truth = {root: task.truth(arcs, root) for root in {way.single_root for way in ways}}
+    ways = agreeing(case, ways, truth, TOLERANCE, problems)
+    measure(case, ways, repeats=args.repeats, least=args.least, budget=args.peer_budget)
+    return case
+
+
+def log_z_and_backward(kind: str, n: int, batch: int) -> Callable[[], None]:
+    arcs = make_scores("random", n, batch, True)
+    if kind == STRUCT:
+        potentials = to_struct(arcs)
+        return lambda: DependencyCRF(potentials).partition.sum().backward()
+    family = gp.ProjectiveTrees if kind == "projective" else gp.NonProjectiveTrees
+    arcs.requires_grad_()
+    return lambda: family(arcs).log_partition.sum().backward()
+
+
+def memory_child(spec: str) -> None:
+    """In a process of its own: growth by one computation, as JSON on stdout."""
+    kind, n, batch = spec.split(":")
+    log_z_and_backward(kind, 4, 2)()  # compiles and loads
+    print(json.dumps(memory_growth(log_z_and_backward(kind, int(n), int(batch)))))
+
+
+def measure_memory(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """MB that log Z + backward take above what the process held, one fresh process each."""
+    sizes = [(40, 1), (1000, 1)] if args.quick else [(40, 1), (40, 32), (160, 1), (160, 32), (1000, 1)]
+    rows = []
+    for n, batch in sizes:
+        for kind in ("projective", "non-projective", STRUCT):
+            if kind == STRUCT and (DependencyCRF is None or n > 160):
+                continue
+            LOG.print(f"memory: {kind}, n={n}, B={batch}")
+            spec = f"{kind}:{n}:{batch}"
+            grown = in_fresh_process([__file__, "--memory-of", spec, "--threads", str(args.threads)])
+            rows.append({"what": kind, "n": n, "batch": batch, "megabytes": grown})
+    return rows
+
+
+def bars_of(cases: list[Case], memory: list[dict[str, Any]]) -> list[Bar]:
+    """What the project promises; of several kinds of scores the worse counts."""
+
+    def bar(name: str, must: float, aim: float, task: str, n: int, ours: str, peer: str, *kinds: str) -> Bar:
+        chosen = [c for c in cases if (c.task, c.n) == (TASKS[task].name, n) and c.scores in kinds]
+        measured = []
+        for by in ("median", "max"):
+            ratios = [r for c in chosen if (r := c.ratio(ours, peer, by)) is not None]
+            measured.append(min(ratios) if len(ratios) == len(kinds) else None)
+        return Bar(f"{name}, {' and '.join(kinds)}, n={n}, B={batch_of(n)}", must, aim, *measured)
+
+    wanted = ("projective", 1000, 1)
+    grown = next((m["megabytes"] for m in memory if (m["what"], m["n"], m["batch"]) == wanted), None)
+    eisner_sums, eisner_best = "Eisner log Z + marginals / torch-struct", "Eisner argmax / torch-struct"
+    inverse = "matrix-tree log Z + marginals / linalg.inv"
+    return [
+        bar(eisner_sums, 60, 100, "projective sums", 40, MULTI, STRUCT, "random"),
+        bar(eisner_sums, 60, 150, "projective sums", 80, MULTI, STRUCT, "random"),
+        bar(eisner_best, 60, 150, "projective best", 40, MULTI, STRUCT, "random"),
+        bar("mst / ufal", 5, 15, "mst", 40, SINGLE, UFAL, "peaked"),
+        bar("mst / ufal", 3, 10, "mst", 40, SINGLE, UFAL, "random"),
+        bar(inverse, 0.6, 0.9, "sums", 40, MULTI, INV[False], "random", "peaked"),
+        Bar("Eisner log Z + backward, memory, n=1000, B=1", 150, None, grown, unit=" MB"),
+    ]
+
+
+def whole(text: str, least: int = 1) -> int:
+    if not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+    return int(text)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", type=Path, help="default: results/first_order.json beside this script")
+    parser.add_argument("--repeats", type=whole, help="default 7 (3 with --quick)")
+    parser.add_argument("--threads", type=whole, default=torch.get_num_threads())
+    parser.add_argument(
+        "--lengths",
+        type=lambda text: [whole(n, 2) for n in text.split(",")],
+        help="words of a sentence, default 10,20,40,80,160 (10,20 with --quick)",
+    )
+    parser.add_argument("--peer-budget", type=float, default=20.0, help="seconds for a contender in a case")
+    parser.add_argument("--quick", action="store_true", help="short repetitions: a trial, not a measurement")
+    parser.add_argument("--skip-memory", action="store_true")
+    parser.add_argument("--bars", action="store_true", help="the project's bars; exit 1 if one is missed")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.repeats = args.repeats or (3 if args.quick else 7)
+    args.lengths = args.lengths or ([10, 20] if args.quick else [10, 20, 40, 80, 160])
+    args.least = 0.01 if args.quick else 0.05
+    name = "first_order_quick.json" if args.quick else "first_order.json"
+    args.json = args.json or Path(__file__).resolve().parent / "results" / name
+    return args
+
+
+def main() -> int:
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    if args.memory_of:
+        memory_child(args.memory_of)
+        return 0
+    for name, peer in PEERS.items():
+        if peer is None:
+            LOG.print(f"{name} is not installed, so it is left out: pip install 'gpuparse[bench]'")
+    found = environment(list(PEERS))
+    print_environment(found)
+    batches = {n: batch_of(n) for n in args.lengths}
+    OUT.print(f"{DTYPES}; batches: {', '.join(f'n={n}: {b}' for n, b in batches.items())}")
+    OUT.print("medians of interleaved repetitions; 'log Z + marginals' asks for the one, then for the other;")
+    OUT.print("'log Z + gradient' (multi-root) asks for the first and its backward, as training does\n")
+
+    cases: list[Case] = []
+    problems: list[dict[str, Any]] = []
+    for task in TASKS.values():
+        for kind in ("random", "peaked"):
+            group = []
+            for n in args.lengths:
+                LOG.print(f"{task.name}, {kind} scores, n={n}")
+                group.append(run_case(task, kind, n, args, problems))
+            OUT.print(timing_table(f"{task.name}, {kind} scores", group))
+            cases += group
+    memory = [] if args.skip_memory else measure_memory(args)
+    if memory:
+        OUT.print(memory_table(MEMORY_TITLE, memory))
+    for problem in problems:
+        OUT.print(f"DISAGREES  {problem['where']}: {problem['what']}")
+    bars = bars_of(cases, memory) if args.bars else []
+    if bars:
+        OUT.print(bars_table(bars))
+    data = {
+        "environment": found,
+        "settings": {
+            "repeats": args.repeats,
+            "seconds_per_repetition": args.least,
+            "peer_budget": args.peer_budget,
+            "quick": args.quick,
+            "dtypes": DTYPES,
+            "batches": batches,
+            "tolerances": TOLERANCE,
+        },
+        "timings": [record for case in cases for record in case.as_json()],
+        "memory": memory,
+        "disagreements": problems,
+        "bars": [asdict(bar) | {"passed": bar.passed} for bar in bars],
+    }
+    write_json(args.json, data)
+    LOG.print(f"written: {args.json}")
+    return int(any(p["ours"] for p in problems) or not all(b.passed for b in bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
