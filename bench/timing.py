@@ -189,9 +189,7 @@ def agreeing(
     return able
 
 
-def measure(
-    case: Case, contenders: Sequence[Contender], *, repeats: int, least: float, budget: float
-) -> None:
+def measure(case: Case, contenders: Sequence[Contender], *, repeats: int, least: float, budget: float) -> None:
     """Time all contenders in turns (A B C A B C ...), so that whatever the machine does hits them alike.
 
     Each must have run before, so that everything is compiled and loaded. A repetition makes as many calls as

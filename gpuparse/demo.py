@@ -118,9 +118,7 @@ def _best_trees(projective: gp.ProjectiveTrees, non_projective: gp.NonProjective
     table = _table("The best tree of each")
     table.add_column("projective", no_wrap=True, min_width=36)
     table.add_column("non-projective", no_wrap=True)
-    table.add_row(
-        *(Text(tree_text(trees.argmax[0].tolist(), WORDS)) for trees in (projective, non_projective))
-    )
+    table.add_row(*(Text(tree_text(trees.argmax[0].tolist(), WORDS)) for trees in (projective, non_projective)))
     return table
 
 

@@ -105,9 +105,7 @@ def _columns(arcs: list[_Arc]) -> dict[_Arc, int]:
     out_of: dict[int, list[_Arc]] = {}
     for arc in arcs:
         out_of.setdefault(arc.head, []).append(arc)
-    spanned = {
-        arc: [a for a in arcs if a != arc and arc.top <= a.top and a.bottom <= arc.bottom] for arc in arcs
-    }
+    spanned = {arc: [a for a in arcs if a != arc and arc.top <= a.top and a.bottom <= arc.bottom] for arc in arcs}
     column: dict[_Arc, int] = {}
     waiting = sorted(arcs, key=lambda arc: arc.bottom - arc.top)
     while waiting:

@@ -73,7 +73,9 @@ def kernels_directory() -> Path:
     for place in (package / "_kernels", package.parent / "kernels"):
         if (place / "lanes.cuh").is_file():
             return place
-    raise FileNotFoundError(f"gpuparse was installed without its kernels ({package / '_kernels'} is missing): reinstall it")
+    raise FileNotFoundError(
+        f"gpuparse was installed without its kernels ({package / '_kernels'} is missing): reinstall it"
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The directory of compiled kernels: safe with many processes, killed ones among them, and where nothing can be written."""
+"""The directory of compiled kernels: safe with many processes, killed ones too, and where nothing can be written."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -50,24 +50,23 @@ def compiler_version() -> str | None:
 
 
 @cache
+def _cpu_info() -> dict[str, str]:
+    """What the system tells of its first processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in reversed(lines) if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
 def cpu_model() -> str:
-    """Name of the processor, and its feature flags where the system tells them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
-    stripped = {key.strip(): value.strip() for key, value in fields.items()}
-    return stripped.get("model name", platform.processor() or platform.machine())
+    return _cpu_info().get("model name", platform.processor() or platform.machine())
 
 
-@cache
 def _cpu_features() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), cpu_model())
+    """A cache may be shared by machines: what is compiled for one may not run on another."""
+    return _cpu_info().get("flags") or _cpu_info().get("Features") or cpu_model()
 
 
 @cache
@@ -95,7 +94,9 @@ def _compile(name: str, target: Path) -> None:
 
 @cache
 def _library(name: str) -> ctypes.CDLL:
-    key = "\n".join((source_text(name), *FLAGS, *native_flags(), str(find_compiler()), str(compiler_version()), _cpu_features()))
+    key = "\n".join(
+        (source_text(name), *FLAGS, *native_flags(), str(find_compiler()), str(compiler_version()), _cpu_features())
+    )
     file_name = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.so"
     path = fetch(file_name, lambda target: _compile(name, target))
     try:
@@ -109,7 +110,7 @@ _compiling = threading.Lock()
 
 
 @cache
-def _function(kernel: Kernel, signature: tuple[type, ...]) -> ctypes._CFuncPtr:
+def _function(kernel: Kernel, signature: tuple[type, ...]) -> Callable[..., None]:
     address = ctypes.c_void_p.in_dll(_library(kernel.name), kernel.symbol).value
     assert address is not None
     return ctypes.CFUNCTYPE(None, ctypes.c_int, *signature)(address)

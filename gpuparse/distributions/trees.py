@@ -77,7 +77,9 @@ class TreeDistribution(Distribution):
         """The same for more sentences: from [1] to any [B]."""
         shape = torch.Size(batch_shape)
         if len(shape) != 1 or self.arcs.shape[0] not in (1, shape[0]):
-            raise ValueError(f"batch_shape must be [B], and a batch of {self.arcs.shape[0]} cannot become {list(shape)}")
+            raise ValueError(
+                f"batch_shape must be [B], and a batch of {self.arcs.shape[0]} cannot become {list(shape)}"
+            )
         arcs, lengths = self.arcs.expand(shape[0], -1, -1), self.lengths.expand(shape[0])
         return type(self)(arcs, lengths, single_root=self.single_root, validate_args=False)
 

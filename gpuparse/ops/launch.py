@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from gpuparse.backend import Argument, Backend, Kernel, backend_for
 
-Run = Callable[[Backend, Kernel, "Batch"], None]
 _NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -46,7 +45,7 @@ class Batch:
     def launch(
         self,
         name: str,
-        args: list[Argument],
+        args: Sequence[Argument],
         *,
         order: int | None = None,
         doubles: int,
@@ -91,7 +90,9 @@ def _planes(order: int) -> int:
     return 2**order + 1
 
 
-def eisner(batch: Batch, order: int, u: Tensor | None, v: Tensor | None, logz: Tensor | None, out: Tensor | None) -> None:
+def eisner(
+    batch: Batch, order: int, u: Tensor | None, v: Tensor | None, logz: Tensor | None, out: Tensor | None
+) -> None:
     doubles = (3 if out is None else 5) * _planes(order) * _square(batch.N)
     args = [batch.arcs, u, v, batch.lengths, logz, out]
     batch.launch("eisner", args, order=order, doubles=doubles, sizes=(doubles,))
@@ -117,7 +118,7 @@ def eisner_argmax(batch: Batch) -> Tensor:
 def eisner_sample(batch: Batch, seed: Tensor, num: int) -> Tensor:
     heads, doubles = batch.heads(num), 3 * _planes(0) * _square(batch.N)
     stack = batch.backend.lanes * 3 * (2 * batch.N + 4)
-    args: list[Argument] = [batch.arcs, batch.lengths, seed, heads]
+    args = [batch.arcs, batch.lengths, seed, heads]
     batch.launch("eisner_sample", args, doubles=doubles, ints=(stack,), sizes=(doubles, stack), scalars=(num,))
     return heads
 
@@ -126,7 +127,7 @@ def matrix_tree_sample(batch: Batch, seed: Tensor, num: int) -> Tensor:
     N = batch.N
     heads, doubles = batch.heads(num), _planes(0) * (2 * N + 4) * _row(N)
     stack = batch.backend.lanes * 3 * N
-    args: list[Argument] = [batch.arcs, batch.lengths, seed, heads]
+    args = [batch.arcs, batch.lengths, seed, heads]
     batch.launch("matrix_tree_sample", args, doubles=doubles, ints=(N, stack), sizes=(doubles, stack), scalars=(num,))
     return heads
 
@@ -134,10 +135,8 @@ def matrix_tree_sample(batch: Batch, seed: Tensor, num: int) -> Tensor:
 def eisner_topk(batch: Batch, k: int) -> Tensor:
     N = batch.N
     heads, cells, stack = batch.heads(k), N * (N + 1) // 2 * k, k * 4 * (2 * N + 4)
-    args: list[Argument] = [batch.arcs, batch.lengths, heads]
-    batch.launch(
-        "eisner_topk", args, doubles=3 * cells, ints=(3 * cells, stack), sizes=(cells, stack), scalars=(k,)
-    )
+    args = [batch.arcs, batch.lengths, heads]
+    batch.launch("eisner_topk", args, doubles=3 * cells, ints=(3 * cells, stack), sizes=(cells, stack), scalars=(k,))
     return heads
 
 
@@ -152,7 +151,7 @@ def mst_topk(batch: Batch, k: int) -> Tensor:
     N = batch.N
     heads, doubles = batch.heads(k), 2 * N * N + 2 * N + k
     ints = N * N + 12 * N + 2 * k + (k + 1) * ((N + 31) // 32)
-    args: list[Argument] = [batch.arcs, batch.lengths, heads]
+    args = [batch.arcs, batch.lengths, heads]
     batch.launch(
         "mst_topk", args, doubles=doubles, ints=(ints,), longs=(k + 1) * N, sizes=(doubles, ints), scalars=(k,)
     )

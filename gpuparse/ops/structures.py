@@ -39,7 +39,7 @@ def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> C
     LIBRARY.impl(name, run, "CPU")
     LIBRARY.impl(name, run, "CUDA")
     torch.library.register_fake(f"gpuparse::{name}", fake, lib=LIBRARY)
-    return getattr(torch.ops.gpuparse, name).default  # type: ignore[no-any-return]
+    return getattr(torch.ops.gpuparse, name).default
 
 
 def _differentiable(op: Callable[..., Any], setup: Callable[..., None], backward: Callable[..., Any]) -> None:
@@ -73,32 +73,32 @@ class Structure:
         if not takes_kernels(arcs):
             return self.plain_log_partition(arcs, lengths, single_root)
         wanted = torch.is_grad_enabled() and arcs.requires_grad  # then the marginals come with it, for backward
-        return self._log_partition(arcs, lengths, single_root, wanted)[0]  # type: ignore[no-any-return]
+        return self._log_partition(arcs, lengths, single_root, wanted)[0]
 
     def marginals(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float[Tensor, "B N N"]:
         """Probability of each arc."""
         if not takes_kernels(arcs):
             return plain.generic.marginals(self.plain_log_partition, arcs, lengths, single_root)
-        return self._marginals(arcs, lengths, single_root)  # type: ignore[no-any-return]
+        return self._marginals(arcs, lengths, single_root)
 
     def argmax(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Int[Tensor, "B N"]:
         """Heads of a best tree; all -1 where there is none or a score read is NaN or +inf."""
         if not takes_kernels(arcs):
             return self.plain_argmax(arcs, lengths, single_root)
-        return self._argmax(arcs, lengths, single_root)  # type: ignore[no-any-return]
+        return self._argmax(arcs, lengths, single_root)
 
     def topk(self, arcs: Arcs, lengths: Lengths, single_root: bool, k: int) -> Int[Tensor, "k B N"]:
         """Heads of the k best trees, best first; -1 for ranks that do not exist."""
         if not takes_kernels(arcs):
             return plain.generic.topk(self.plain_argmax, arcs, lengths, single_root, k)
-        return self._topk(arcs, lengths, single_root, k)  # type: ignore[no-any-return]
+        return self._topk(arcs, lengths, single_root, k)
 
     def sample(self, arcs: Arcs, lengths: Lengths, single_root: bool, num: int) -> Int[Tensor, "num B N"]:
         """Heads of ``num`` trees drawn from each sentence's distribution, by torch's random numbers."""
         if not takes_kernels(arcs):
             return plain.generic.sample(self.plain_log_partition, arcs, lengths, single_root, num)
         seed = torch.randint(2**62, (1,), device=arcs.device)
-        return self._sample(arcs, lengths, seed, single_root, num)  # type: ignore[no-any-return]
+        return self._sample(arcs, lengths, seed, single_root, num)
 
 
 def _operators(s: Structure) -> dict[str, Callable[..., Any]]:
@@ -217,14 +217,6 @@ MATRIX_TREE = Structure(
 )
 
 
-def _plain_flags(arcs: Tensor, lengths: Tensor) -> Tensor:
-    x = torch.where(plain.semiring.arc_mask(lengths.clamp(0, arcs.shape[1] - 1), arcs.shape[1]), arcs, 0.0)
-    bad = (x.isnan() | x.isposinf()).flatten(1).any(1)
-    forbidden = x.isneginf().flatten(1).any(1)
-    outside = (lengths < 1) | (lengths > arcs.shape[1] - 1)
-    return bad.int() + 2 * forbidden.int() + 4 * outside.int()
-
-
 _check = _define(
     "check(Tensor arcs, Tensor lengths) -> Tensor",
     launch.check,
@@ -234,4 +226,4 @@ _check = _define(
 
 def check_flags(arcs: Arcs, lengths: Lengths) -> Int[Tensor, " B"]:
     """For each sentence, among what is read: 1 a NaN or +inf, 2 a -inf, 4 its length is out of range; their sum."""
-    return _check(arcs, lengths) if takes_kernels(arcs) else _plain_flags(arcs, lengths)  # type: ignore[no-any-return]
+    return _check(arcs, lengths) if takes_kernels(arcs) else plain.check.flags(arcs, lengths)

@@ -56,17 +56,13 @@ def _inside(
     return torch.stack(z, 1).gather(1, lengths[:, None]).squeeze(1)
 
 
-def log_partition(
-    arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool
-) -> Float[Tensor, " B"]:
+def log_partition(arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool) -> Float[Tensor, " B"]:
     """log Z over projective trees, [B]; -inf where there is no tree."""
     w, shift = centre(clean(arcs, lengths))
     return (_inside(w, lengths, single_root, logsumexp) + shift).to(arcs.dtype)
 
 
-def argmax(
-    arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool
-) -> Int64[Tensor, "B N"]:
+def argmax(arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool) -> Int64[Tensor, "B N"]:
     """Heads [B, N] of a best projective tree: -1 at node 0, past the end, and everywhere if there is no tree.
 
     The derivative of the best score is the indicator of the best tree's arcs. Equals: the first split.

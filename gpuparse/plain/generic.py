@@ -17,9 +17,7 @@ Argmax = Callable[[Tensor, Tensor, bool], Tensor]
 """(arcs [B, N, N], lengths [B], single_root) -> heads [B, N]."""
 
 
-def _gradient(
-    y: Float[Tensor, "*dims"], x: Float[Tensor, "B N N"], create_graph: bool
-) -> Float[Tensor, "B N N"]:
+def _gradient(y: Float[Tensor, "*dims"], x: Float[Tensor, "B N N"], create_graph: bool) -> Float[Tensor, "B N N"]:
     """Gradient of the sum of y in x: zeros if y does not depend on x at all."""
     if not y.requires_grad:
         return torch.zeros_like(x)

@@ -21,9 +21,7 @@ def _swap_ends(
     return w.gather(1, rows).gather(2, columns), root.gather(1, order)
 
 
-def log_partition(
-    arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool
-) -> Float[Tensor, " B"]:
+def log_partition(arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool) -> Float[Tensor, " B"]:
     """log Z over all trees, [B]; -inf where there is no tree.
 
     Words are eliminated from the last to the first; w [B, k, k] and root [B, k] are the log weights among

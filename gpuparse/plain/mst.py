@@ -32,9 +32,7 @@ def _cycles(parent: Int64[Tensor, "B N"]) -> tuple[Bool[Tensor, "B N"], Int64[Te
     return on_cycle, low
 
 
-def mst(
-    arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool
-) -> Int64[Tensor, "B N"]:
+def mst(arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], single_root: bool) -> Int64[Tensor, "B N"]:
     """Heads [B, N] of a best tree: -1 at node 0, past the end, and everywhere if there is no tree.
 
     A round: every component takes its best arc from outside, cycles become components, and the arcs into a

@@ -49,9 +49,7 @@ def both(run: Callable[[Backend], Tensor], schedule: str, tolerance: float) -> T
 @pytest.mark.parametrize("single_root", (True, False))
 @pytest.mark.parametrize("order", (0, 1, 2))
 @pytest.mark.parametrize("sums", (launch.eisner, launch.matrix_tree))
-def test_sums(
-    sums: Callable[..., None], order: int, single_root: bool, dtype: torch.dtype, schedule: str
-) -> None:
+def test_sums(sums: Callable[..., None], order: int, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype)
     u, v = torch.randn_like(arcs), torch.randn_like(arcs)
 
@@ -99,9 +97,7 @@ def test_best(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @pytest.mark.parametrize("best", (launch.eisner_topk, launch.mst_topk))
-def test_topk(
-    best: Callable[[Batch, int], Tensor], single_root: bool, dtype: torch.dtype, schedule: str
-) -> None:
+def test_topk(best: Callable[[Batch, int], Tensor], single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype, 5)
     heads = both(lambda backend: best(Batch.of(arcs, lengths, single_root, backend), 9), schedule, 0.0)
     assert (heads[1:, 3] == -1).all() and (heads[0, 3, 1] == 0).all()

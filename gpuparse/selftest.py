@@ -1,0 +1,174 @@
+"""Every kernel against the plain torch path, on every device there is (``gpuparse info --selftest``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gpuparse import plain
+from gpuparse.backend import backend_for
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure, check_flags
+from gpuparse.trees import is_tree, tree_scores
+
+NEG_INF = float("-inf")
+Compare = Callable[[Structure, Tensor, Tensor, bool], float]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kernel on one device: the greatest difference found, and the one that rounding explains."""
+
+    kernel: str
+    device: str
+    dtype: str
+    max_difference: float
+    tolerance: float
+    ok: bool
+    note: str = ""
+
+
+def run(devices: Sequence[str | torch.device] | None = None) -> list[Check]:
+    """Compare all kernels with the plain torch path. Waits for the devices."""
+    if devices is None:
+        devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    return [check for device in devices for check in _on(torch.device(device))]
+
+
+def _on(device: torch.device) -> Iterator[Check]:
+    if backend_for(device) is None:
+        yield Check("all", str(device), "-", 0.0, 0.0, True, "plain torch path: nothing to compare")
+        return
+    for dtype in (torch.float32, torch.float64):
+        for name, differ, tolerance in _comparisons(device, dtype):
+            note = ""
+            try:
+                difference = differ()
+            except Exception as error:  # a kernel that cannot even run is what this is here to find
+                difference, note = float("inf"), f"{type(error).__name__}: {error}".splitlines()[0]
+            yield Check(
+                name,
+                str(device),
+                str(dtype).removeprefix("torch."),
+                difference,
+                tolerance,
+                difference <= tolerance,
+                note,
+            )
+
+
+def _comparisons(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[], float], float]]:
+    arcs, lengths = _sentences(device, dtype)
+    exact, rounded = 1e-9, 1e-9 if dtype == torch.float64 else 1e-5
+    for s in (EISNER, MATRIX_TREE):
+        best, topk = ("eisner_argmax", "eisner_topk") if s is EISNER else ("mst", "mst_topk")
+        comparisons: list[tuple[str, Compare, float]] = [
+            (f"{s.name} (log Z)", _log_partition, rounded),
+            (f"{s.name} (marginals)", _marginals, rounded),
+            (f"{s.name} (derivative)", _hvp, 10 * rounded),
+            (f"{s.name} (second derivative)", _third, 10 * rounded),
+            (best, _best, exact),
+            (topk, _topk, exact),
+            (f"{s.name}_sample", _sample, 0.06),  # frequencies among 4000 draws
+        ]
+        for name, compare, tolerance in comparisons:
+            yield name, partial(_both_roots, compare, s, arcs, lengths), tolerance
+    yield "check", partial(_flags, arcs, lengths), 0.0
+
+
+def _sentences(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Ragged, with forbidden arcs and scores of very different size; each has a chain as a tree at least."""
+    generator = torch.Generator().manual_seed(0)
+    B, N = 6, 9
+    arcs = torch.randn(B, N, N, generator=generator, dtype=torch.float64)
+    arcs[torch.rand(B, N, N, generator=generator) < 0.25] = NEG_INF
+    arcs[1] *= 30.0
+    arcs[2] *= 700.0
+    chain = torch.arange(N - 1)
+    arcs[:, chain, chain + 1] = torch.randn(B, N - 1, generator=generator, dtype=torch.float64)
+    lengths = torch.tensor([8, 8, 7, 5, 2, 1])
+    return arcs.to(device=device, dtype=dtype), lengths.to(device)
+
+
+def _both_roots(compare: Compare, s: Structure, arcs: Tensor, lengths: Tensor) -> float:
+    return max(compare(s, arcs, lengths, root) for root in (True, False))
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    """Greatest difference, relative where the expected value is above 1; inf where only one is infinite or NaN."""
+    found, expected = found.double(), expected.double()
+    apart = (found - expected).abs() / expected.abs().clamp(min=1.0)
+    apart = torch.where(found == expected, 0.0, apart)  # equal infinities
+    return float(torch.where(apart.isnan(), torch.inf, apart).max())
+
+
+def _log_partition(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    return _difference(s.log_partition(arcs, lengths, root), s.plain_log_partition(arcs, lengths, root))
+
+
+def _marginals(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    expected = plain.generic.marginals(s.plain_log_partition, arcs, lengths, root)
+    return _difference(s.marginals(arcs, lengths, root), expected)
+
+
+def _direction(arcs: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(arcs.shape, generator=generator, dtype=torch.float64).to(arcs)
+
+
+def _hvp(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    u, x = _direction(arcs, 1), arcs.detach().requires_grad_()
+    (found,) = torch.autograd.grad((s.marginals(x, lengths, root) * u).sum(), x)
+    return _difference(found, plain.generic.hvp(s.plain_log_partition, arcs, lengths, root, u))
+
+
+def _third(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    u, v, x = _direction(arcs, 1), _direction(arcs, 2), arcs.detach().requires_grad_()
+    (first,) = torch.autograd.grad((s.marginals(x, lengths, root) * u).sum(), x, create_graph=True)
+    (found,) = torch.autograd.grad((first * v).sum(), x)
+    return _difference(found, plain.generic.third(s.plain_log_partition, arcs, lengths, root, u, v))
+
+
+def _best(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    found, expected = s.argmax(arcs, lengths, root), s.plain_argmax(arcs, lengths, root)
+    wide = arcs.double()
+    if not bool(is_tree(found, lengths, projective=s is EISNER, single_root=root).all()):
+        return float("inf")
+    return _difference(tree_scores(wide, found, lengths), tree_scores(wide, expected, lengths))
+
+
+def _topk(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    found, expected = s.topk(arcs, lengths, root, 4), plain.generic.topk(s.plain_argmax, arcs, lengths, root, 4)
+    missing = (expected < 0).all(-1)
+    if not torch.equal(missing, (found < 0).all(-1)):
+        return float("inf")
+    wide = arcs.double()
+    scores = [torch.where(missing, 0.0, tree_scores(wide, heads, lengths)) for heads in (found, expected)]
+    return _difference(*scores)
+
+
+def _sample(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
+    """Frequencies of the arcs among many samples against the marginals."""
+    num = 4000
+    with torch.random.fork_rng(devices=[arcs.device] if arcs.is_cuda else []):
+        torch.manual_seed(0)
+        heads = s.sample(arcs, lengths, root, num)
+    if not bool(is_tree(heads, lengths, projective=s is EISNER, single_root=root).all()):
+        return float("inf")
+    N = arcs.shape[1]
+    counts = torch.zeros_like(arcs, dtype=torch.float64)
+    for head in range(N):
+        counts[:, head] = (heads == head).sum(0).double() / num
+    expected = plain.generic.marginals(s.plain_log_partition, arcs, lengths, root)
+    return _difference(counts, expected)
+
+
+def _flags(arcs: Tensor, lengths: Tensor) -> float:
+    wrong = arcs.clone()
+    wrong[0, 1, 2], wrong[3, 0, 1] = float("nan"), float("inf")
+    outside = lengths.clone()
+    outside[4] = 0
+    return _difference(check_flags(wrong, outside), plain.check.flags(wrong, outside))

@@ -1,0 +1,120 @@
+"""All torch code on fake `cuda` tensors: no device mix and no hidden wait, forward and backward. Run by test_fake_cuda.
+
+A CPU-only torch has fake cuda tensors but no device guard for them, which indexing and autograd ask for: the library
+given as the first argument registers one that does nothing. Its backward engine wants a real accelerator, so here the
+nodes of the graph are called one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributions import kl_divergence
+
+import gpuparse as gp
+from gpuparse import plain
+
+
+def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...], list[Any]]:
+    """A node's gradients and the nodes that they go to."""
+    given = [grads.get(i) for i in range(max(grads) + 1)]
+    if callable(node):
+        results = node(*given)
+        return results if isinstance(results, tuple) else (results,), list(node.next_functions)
+    if "log_partition" in node.name():  # two outputs, the second without a gradient
+        given = [given[0], None]
+    results = [g for g in node.apply(*given) if g is not None]
+    return tuple(results), [f for f in node.next_functions if f[0] is not None]
+
+
+def gradient(output: Tensor, leaf: Tensor) -> Tensor:
+    """d output.sum() / d leaf, differentiable again."""
+    pending: dict[Any, dict[int, Tensor]] = defaultdict(dict)
+    assert output.grad_fn is not None
+    pending[output.grad_fn][output.output_nr] = torch.ones_like(output)
+    found: list[Tensor] = []
+    while pending:
+        node = max(pending, key=lambda n: n._sequence_nr())  # those made last come first; leaves at the end
+        grads = pending.pop(node)
+        if hasattr(node, "variable"):
+            found += [g for g in grads.values() if node.variable is leaf]
+            if node.variable is leaf and not pending:
+                break
+            continue
+        results, targets = call(node, grads)
+        for (following, index), grad in zip(targets, results, strict=False):
+            if following is not None and grad is not None:
+                grad = grad.sum_to_size(
+                    following._input_metadata[index].shape
+                )  # what was broadcast, as the engine does
+                known = pending[following].get(index)
+                pending[following][index] = grad if known is None else known + grad
+    return sum(found[1:], found[0])
+
+
+def expect(tensor: Tensor, *shape: int) -> Tensor:
+    assert isinstance(tensor, FakeTensor), tensor
+    assert tensor.device.type == "cuda", tensor
+    assert tuple(tensor.shape) == shape, (tensor.shape, shape)
+    return tensor
+
+
+def try_distributions() -> int:
+    B, N, checks = 3, 7, 0
+    kinds = itertools.product(
+        (gp.ProjectiveTrees, gp.NonProjectiveTrees), (True, False), (torch.float32, torch.float64), (True, False)
+    )
+    for kind, single_root, dtype, ragged in kinds:
+        arcs = torch.empty(B, N, N, device="cuda", dtype=dtype, requires_grad=True)
+        lengths = torch.empty(B, dtype=torch.int64, device="cuda") if ragged else None
+        make = lambda kind=kind, arcs=arcs, lengths=lengths, root=single_root: kind(arcs, lengths, single_root=root)  # noqa: E731
+        d, q = make(), make()
+        first = gradient(expect(d.log_partition, B), arcs)
+        second = gradient(expect(first, B, N, N), arcs)
+        expect(gradient(expect(second, B, N, N), arcs), B, N, N)
+        again = gradient(expect(gradient(expect(d.marginals, B, N, N), arcs), B, N, N), arcs)
+        expect(again, B, N, N)
+        expect(gradient(expect(gradient(expect(d.entropy(), B), arcs), B, N, N), arcs), B, N, N)
+        expect(gradient(expect(kl_divergence(d, q), B), arcs), B, N, N)
+        heads = expect(d.argmax, B, N)
+        expect(gradient(expect(d.max, B), arcs), B, N, N)
+        trees, scores = d.topk(5)
+        expect(trees, 5, B, N), expect(gradient(expect(scores, 5, B), arcs), B, N, N)
+        samples = expect(d.sample((4, 2)), 4, 2, B, N)
+        expect(gradient(expect(d.log_prob(samples), 4, 2, B), arcs), B, N, N)
+        expect(d.log_prob(heads), B)
+        expect(gp.mst(arcs, lengths, single_root=single_root), B, N)
+        with torch.no_grad():
+            expect(make().log_partition, B), expect(make().marginals, B, N, N), expect(make().entropy(), B)
+        checks += 1
+    return checks
+
+
+def try_plain_path() -> int:
+    B, N = 2, 5
+    arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
+    lengths = torch.empty(B, dtype=torch.int64, device="cuda")
+    torch.autograd.grad = lambda output, leaf, **_: (gradient(output, leaf),)  # type: ignore[assignment]
+    for root in (True, False):
+        for log_partition in (plain.eisner.log_partition, plain.matrix_tree.log_partition):
+            expect(gradient(expect(log_partition(arcs, lengths, root), B), arcs), B, N, N)
+            expect(plain.generic.marginals(log_partition, arcs.detach(), lengths, root), B, N, N)
+            expect(plain.generic.sample(log_partition, arcs.detach(), lengths, root, 2), 2, B, N)
+        for argmax in (plain.eisner.argmax, plain.mst.mst):
+            expect(argmax(arcs.detach(), lengths, root), B, N)
+            expect(plain.generic.topk(argmax, arcs.detach(), lengths, root, 3), 3, B, N)
+    return 2
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        ctypes.CDLL(sys.argv[1])
+    with FakeTensorMode():
+        print(f"{try_distributions() + try_plain_path()} ok")

@@ -1,0 +1,311 @@
+"""The best tree of each sentence against enumeration, plain torch and another library."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse import plain
+from tests.oracle import Enumeration, is_tree, never_read, random_instance
+
+NEG_INF, NAN = -math.inf, math.nan
+F32, F64 = torch.float32, torch.float64
+roots = pytest.mark.parametrize("single_root", [True, False], ids=["single", "multi"])
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def total(arcs: Tensor, heads: Tensor) -> Tensor:
+    """Scores [B] of trees [B, N]: -1 is no arc."""
+    picked = arcs.double().gather(1, heads.clamp(min=0)[:, None]).squeeze(1)
+    return torch.where(heads >= 0, picked, 0.0).sum(1)
+
+
+def check_trees(heads: Tensor, lengths: Tensor, single_root: bool) -> None:
+    assert heads.dtype == torch.int64
+    word = plain.semiring.word_mask(lengths, heads.shape[1])
+    assert torch.equal(heads >= 0, word)
+    assert bool((heads <= lengths[:, None]).all())
+    assert bool(is_tree(heads).all())
+    if single_root:
+        assert bool(((heads == 0).sum(1) == 1).all())
+
+
+def check_best(arcs: Tensor, lengths: Tensor, single_root: bool) -> None:
+    """As good as the best of all trees, and -1 just where there is none."""
+    heads = gp.mst(arcs, lengths, single_root=single_root, validate_args=False)
+    score = total(arcs, heads)
+    for b, n in enumerate(lengths.tolist()):
+        oracle = Enumeration(arcs[b, : n + 1, : n + 1], single_root=single_root, projective=False)
+        if oracle.has_tree:
+            check_trees(heads[b : b + 1], lengths[b : b + 1], single_root)
+            assert math.isclose(float(score[b]), float(oracle.max), rel_tol=1e-13, abs_tol=1e-13)
+        else:
+            assert bool((heads[b] == -1).all())
+
+
+def check_plain(arcs: Tensor, lengths: Tensor, single_root: bool) -> None:
+    """As good as plain torch's tree."""
+    heads = gp.mst(arcs, lengths, single_root=single_root)
+    check_trees(heads, lengths, single_root)
+    want = total(arcs, plain.mst.mst(arcs, lengths, single_root))
+    torch.testing.assert_close(total(arcs, heads), want, rtol=1e-12, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------- against enumeration
+
+
+@roots
+@pytest.mark.parametrize("dtype", [F64, F32], ids=["float64", "float32"])
+@pytest.mark.parametrize("forbidden", [0.0, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("scores", ["real", "ties", "wide"])
+def test_small(scores: str, forbidden: float, dtype: torch.dtype, single_root: bool) -> None:
+    """Ragged batches with NaN in the padding; few values, so that many trees are equal; and a wide range."""
+    for words in range(1, 6):
+        magnitude = 1e4 if scores == "wide" else 1.5
+        arcs, lengths = random_instance(
+            words, batch=24, words=words, forbidden=forbidden, magnitude=magnitude, dtype=dtype
+        )
+        check_best(arcs.round() if scores == "ties" else arcs, lengths, single_root)
+
+
+@roots
+@pytest.mark.parametrize("forbidden", [0.4, 0.6, 0.8])
+def test_small_without_a_tree(forbidden: float, single_root: bool) -> None:
+    """Masks that keep no tree on purpose: some sentences have none."""
+    g = generator(int(10 * forbidden))
+    lengths = torch.randint(1, 5, (120,), generator=g)
+    arcs = torch.randint(-2, 3, (120, 5, 5), generator=g).double()
+    arcs = arcs.masked_fill(torch.rand(arcs.shape, generator=g) < forbidden, NEG_INF)
+    arcs = arcs.masked_fill(never_read(lengths, 5), NAN)
+    heads = gp.mst(arcs, lengths, single_root=single_root, validate_args=False)
+    assert 0 < int((heads[:, 1] < 0).sum()) < 120
+    check_best(arcs, lengths, single_root)
+
+
+@roots
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), words=st.integers(1, 5))
+def test_any(data: st.DataObject, words: int, single_root: bool) -> None:
+    size = (words + 1) ** 2
+    values = st.one_of(st.just(NEG_INF), st.integers(-2, 2).map(float), st.floats(-1e4, 1e4))
+    arcs = torch.tensor(data.draw(st.lists(values, min_size=size, max_size=size)), dtype=F64)
+    check_best(arcs.view(1, words + 1, words + 1), torch.tensor([words]), single_root)
+
+
+# ------------------------------------------------------------------------------------------------ larger ones
+
+
+def chain_of_contractions(n: int) -> Tensor:
+    """Each word prefers the one before; word 1 takes the last of what is contracted so far: n - 1 cycles."""
+    arcs = torch.full((n + 1, n + 1), NEG_INF, dtype=F64)
+    for m in range(2, n + 1):
+        arcs[m - 1, m] = 100.0
+        arcs[m, 1] = 50.0 - m
+    arcs[0, n] = -5.0
+    arcs[0, 1] = -1000.0
+    return arcs
+
+
+def nested_pairs(n: int, seed: int) -> Tensor:
+    """Blocks of 2, 4, 8 ... words like each other the better the smaller they are: cycles within cycles."""
+    g = generator(seed)
+    arcs = torch.rand(n + 1, n + 1, generator=g, dtype=F64)
+    word = torch.arange(n + 1)
+    for level in range(1, n.bit_length() + 1):
+        same = ((word - 1) >> level)[:, None] == ((word - 1) >> level)
+        arcs = arcs + 10.0 * same
+    arcs[0] = torch.rand(n + 1, generator=g, dtype=F64) - 100.0
+    return arcs
+
+
+def rings(n: int, seed: int) -> Tensor:
+    """One great cycle, which only costly arcs enter, over rings of three."""
+    arcs = torch.randn(n + 1, n + 1, generator=generator(seed), dtype=F64)
+    for m in range(1, n + 1):
+        arcs[m % n + 1, m] += 30.0
+        arcs[(m - 1) // 3 * 3 + m % 3 + 1 if (m - 1) // 3 * 3 + m % 3 + 1 <= n else m, m] += 60.0
+    arcs[0] -= 1000.0
+    return arcs
+
+
+@roots
+@pytest.mark.parametrize("words", [10, 25, 60])
+@pytest.mark.parametrize(
+    "scores", ["random", "masked", "peaked", "ties", "chain", "nested", "rings", "one way"]
+)
+def test_against_plain(scores: str, words: int, single_root: bool) -> None:
+    g = generator(words)
+    arcs = torch.randn(4, words + 1, words + 1, generator=g, dtype=F64)
+    lengths = torch.tensor([words, words - 1, words // 2, words])
+    if scores == "masked":
+        arcs, lengths = random_instance(words, words=words, forbidden=0.85)
+    elif scores == "peaked":
+        arcs = arcs * 1e3
+    elif scores == "ties":
+        arcs = arcs.round()
+    elif scores == "chain":
+        arcs = chain_of_contractions(words)[None].repeat(4, 1, 1)
+        lengths = torch.full((4,), words)
+        for b, order in enumerate(torch.rand(3, words, generator=g).argsort(1) + 1, start=1):
+            arcs[b, 1:] = arcs[b, order]  # the same by other names
+            arcs[b, :, 1:] = arcs[b, :, order]
+    elif scores == "nested":
+        arcs = torch.stack([nested_pairs(words, seed) for seed in range(4)])
+    elif scores == "rings":
+        arcs = torch.stack([rings(words, seed) for seed in range(4)])
+    elif scores == "one way":  # the only tree is the chain, against all preferences
+        arcs = arcs.triu(1) + torch.full_like(arcs, NEG_INF).tril(0)
+        arcs = arcs.masked_fill((torch.arange(words + 1)[:, None] < torch.arange(words + 1) - 1), NEG_INF)
+    check_plain(arcs, lengths, single_root)
+
+
+@roots
+def test_chain_of_contractions(single_root: bool) -> None:
+    """The root's arc to the last word is better, and leaves one way to word 1."""
+    for n in (2, 3, 12, 33, 100):
+        heads = gp.mst(chain_of_contractions(n)[None], single_root=single_root)
+        assert heads[0].tolist() == [-1, n, *range(1, n - 1), 0]
+
+
+@roots
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thousand_words(seed: int, single_root: bool) -> None:
+    """A tree, and with several words under the root as good as ufal.chu_liu_edmonds finds it."""
+    arcs = torch.randn(1, 1001, 1001, generator=generator(seed), dtype=F64)
+    if seed == 1:
+        arcs = arcs.round()
+    if seed == 2:
+        arcs[0] = nested_pairs(1000, seed)
+    heads = gp.mst(arcs, single_root=single_root)
+    check_trees(heads, torch.tensor([1000]), single_root)
+    best = float(total(arcs, gp.mst(arcs, single_root=False)))
+    assert float(total(arcs, heads)) <= best + 1e-9
+    ufal = pytest.importorskip("ufal.chu_liu_edmonds")
+    _, theirs = ufal.chu_liu_edmonds(arcs[0].mT.contiguous().numpy())
+    assert math.isclose(best, theirs, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("words", [2, 8, 30])
+def test_against_ufal(words: int) -> None:
+    ufal = pytest.importorskip("ufal.chu_liu_edmonds")
+    arcs = torch.randn(20, words + 1, words + 1, generator=generator(words), dtype=F64)
+    best = total(arcs, gp.mst(arcs, single_root=False))
+    theirs = [ufal.chu_liu_edmonds(a.mT.contiguous().numpy())[1] for a in arcs]
+    torch.testing.assert_close(best, torch.tensor(theirs, dtype=F64), rtol=1e-12, atol=1e-12)
+
+
+def test_single_root_costs_what_it_must() -> None:
+    """Every word best under the root: one stays there, the others take their next best."""
+    arcs = torch.zeros(1, 5, 5, dtype=F64)
+    arcs[0, 0, 1:] = torch.tensor([10.0, 12.0, 11.0, 10.5])
+    arcs[0, 2, 1] = 1.0
+    assert gp.mst(arcs, single_root=False)[0].tolist() == [-1, 0, 0, 0, 0]
+    heads = gp.mst(arcs)
+    assert heads[0, 2] == 0
+    assert float(total(arcs, heads)) == 13.0
+
+
+# ---------------------------------------------------------------------------------- the same tree, every time
+
+
+@roots
+def test_ties_are_deterministic(single_root: bool) -> None:
+    """Equal trees: the same one again, alone, in a batch, with padding, in float32 and with more threads."""
+    arcs, lengths = random_instance(3, batch=12, words=14, forbidden=0.2)
+    arcs = arcs.round()
+    heads = gp.mst(arcs, lengths, single_root=single_root)
+    assert torch.equal(gp.mst(arcs, lengths, single_root=single_root), heads)
+    assert torch.equal(gp.mst(arcs.float(), lengths, single_root=single_root), heads)
+    assert torch.equal(gp.NonProjectiveTrees(arcs, lengths, single_root=single_root).argmax, heads)
+    threads = torch.get_num_threads()
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        assert torch.equal(gp.mst(arcs, lengths, single_root=single_root), heads)
+    torch.set_num_threads(threads)
+    for b, n in enumerate(lengths.tolist()):
+        alone = gp.mst(arcs[b : b + 1, : n + 1, : n + 1], single_root=single_root)
+        assert torch.equal(alone[0], heads[b, : n + 1])
+        assert bool((heads[b, n + 1 :] == -1).all())
+
+
+@roots
+def test_any_strides_and_gradients(single_root: bool) -> None:
+    """Views as good as copies; scores that require a gradient; nothing is written to."""
+    arcs, lengths = random_instance(4, batch=5, words=9)
+    before = arcs.clone()
+    want = gp.mst(arcs, lengths, single_root=single_root)
+    assert torch.equal(arcs.nan_to_num(7.0), before.nan_to_num(7.0))
+    assert torch.equal(gp.mst(arcs.mT.contiguous().mT, lengths, single_root=single_root), want)
+    heads = gp.mst(arcs.requires_grad_() * 1.0, lengths.tolist(), single_root=single_root)
+    assert torch.equal(heads, want)
+    assert not heads.requires_grad
+    with torch.inference_mode():
+        assert torch.equal(gp.mst(arcs.detach(), lengths, single_root=single_root), want)
+
+
+@roots
+def test_smallest(single_root: bool) -> None:
+    assert gp.mst(torch.empty(0, 4, 4), single_root=single_root).shape == (0, 4)
+    assert gp.mst(torch.empty(0, 4, 4), [], single_root=single_root).shape == (0, 4)
+    one = gp.mst(torch.full((2, 2, 2), -3.0), single_root=single_root)
+    assert one.tolist() == [[-1, 0], [-1, 0]]
+    short = gp.mst(torch.full((2, 4, 4), 1.0), [1, 1], single_root=single_root)
+    assert short.tolist() == [[-1, 0, -1, -1]] * 2
+
+
+def test_single_root_is_the_default() -> None:
+    arcs = torch.zeros(1, 4, 4)
+    arcs[0, 0] = 5.0
+    assert int((gp.mst(arcs) == 0).sum()) == 1
+    assert int((gp.mst(arcs, single_root=False) == 0).sum()) == 3
+    with pytest.raises(TypeError):
+        gp.mst(arcs, None, False)  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------------------------------------- bad input
+
+
+@roots
+@pytest.mark.parametrize("bad", [NAN, math.inf])
+def test_bad_scores(bad: float, single_root: bool) -> None:
+    arcs = torch.randn(3, 5, 5, generator=generator(0))
+    arcs[1, 3, 2] = bad
+    with pytest.raises(ValueError, match=r"^arcs\[1, 3, 2\] is (nan|inf) \(sentence 1, head 3, modifier 2\)"):
+        gp.mst(arcs, single_root=single_root)
+    heads = gp.mst(arcs, single_root=single_root, validate_args=False)
+    assert heads[1].tolist() == [-1] * 5
+    assert torch.equal(heads[[0, 2]], gp.mst(arcs[[0, 2]], single_root=single_root))
+    assert gp.mst(arcs, [4, 1, 4], single_root=single_root).shape == (3, 5)  # not read
+
+
+@roots
+def test_no_tree(single_root: bool) -> None:
+    arcs = torch.randn(3, 5, 5, generator=generator(0))
+    arcs[2, :, 3] = NEG_INF
+    with pytest.raises(
+        ValueError, match=r"^arcs of sentence 2 allow no tree.*every head of word 3 scores -inf$"
+    ):
+        gp.mst(arcs, single_root=single_root)
+    arcs[1, 0] = NEG_INF  # heads for all, but no way to the root
+    with pytest.raises(ValueError, match=r"^arcs of sentence 1 allow no tree.*under its -inf scores$"):
+        gp.mst(arcs, single_root=single_root)
+    heads = gp.mst(arcs, single_root=single_root, validate_args=False)
+    assert heads[1:].tolist() == [[-1] * 5] * 2
+    assert torch.equal(heads[:1], gp.mst(arcs[:1], single_root=single_root))
+
+
+def test_no_tree_with_a_single_root() -> None:
+    arcs = torch.full((1, 4, 4), NEG_INF)
+    arcs[0, 0, 1:3] = arcs[0, 1, 3] = 0.0
+    assert gp.mst(arcs, single_root=False).tolist() == [[-1, 0, 0, 1]]
+    with pytest.raises(ValueError, match=r"^arcs of sentence 0 allow no tree with a single root"):
+        gp.mst(arcs)

@@ -1,0 +1,424 @@
+"""The conventions: what is refused and in what words, what is a tree, what is never read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import grad
+from torch.distributions import kl_divergence
+
+import gpuparse as gp
+from gpuparse import trees
+from gpuparse.distributions import TreeDistribution
+from tests import oracle
+from tests.oracle import all_trees, never_read, random_instance
+
+INF, NEG_INF, NAN = math.inf, -math.inf, math.nan
+F32, F64 = torch.float32, torch.float64
+DISTRIBUTIONS = [gp.ProjectiveTrees, gp.NonProjectiveTrees]
+
+roots = pytest.mark.parametrize("single_root", [True, False], ids=["single", "multi"])
+distributions = pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda d: d.__name__)
+takers = pytest.mark.parametrize(
+    "take", [*DISTRIBUTIONS, gp.mst], ids=lambda f: f.__name__
+)  # everything that takes (arcs, lengths, *, single_root, validate_args)
+
+Take = Callable[..., Any]
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """The one line that a ValueError says."""
+    with pytest.raises(ValueError) as caught:
+        call()
+    text = str(caught.value)
+    assert text.strip() == text
+    assert len(text.splitlines()) == 1
+    return text
+
+
+def scores(*shape: int, dtype: torch.dtype = F64) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+# ------------------------------------------------------------------------------------------------------- arcs
+
+
+@takers
+@pytest.mark.parametrize("arcs", [None, [[[0.0, 1.0], [0.0, 0.0]]], 3.0, "arcs"], ids=repr)
+def test_arcs_must_be_a_tensor(arcs: Any, take: Take) -> None:
+    assert refusal(lambda: take(arcs)) == f"arcs must be a tensor, got {type(arcs).__name__}"
+
+
+@takers
+@pytest.mark.parametrize("name", ["int64", "int32", "bool", "float16", "bfloat16", "complex64"])
+def test_arcs_must_be_float32_or_float64(name: str, take: Take) -> None:
+    text = refusal(lambda: take(torch.zeros(1, 3, 3, dtype=getattr(torch, name))))
+    assert text.startswith(f"arcs must be float32 or float64, got {name}")
+
+
+@takers
+@pytest.mark.parametrize("shape", [(), (3,), (3, 3), (2, 3, 4), (1, 2, 3, 3), (2, 1, 1), (2, 0, 0), (0, 1, 1)])
+def test_arcs_must_be_square(shape: tuple[int, ...], take: Take) -> None:
+    text = refusal(lambda: take(torch.zeros(shape)))
+    assert text.startswith("arcs must have shape [B, N, N]")
+    assert text.endswith(f"got {list(shape)}")
+
+
+@takers
+@roots
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+@pytest.mark.parametrize("bad", [NAN, INF], ids=["nan", "inf"])
+@pytest.mark.parametrize("place", [(0, 0, 1), (1, 2, 3), (2, 4, 1), (2, 1, 4)])
+def test_nan_and_infinity(
+    place: tuple[int, int, int], bad: float, dtype: torch.dtype, take: Take, single_root: bool
+) -> None:
+    b, h, m = place
+    arcs = scores(3, 5, 5, dtype=dtype)
+    arcs[place] = bad
+    text = refusal(lambda: take(arcs, single_root=single_root))
+    assert text.startswith(f"arcs[{b}, {h}, {m}] is {bad} (sentence {b}, head {h}, modifier {m}); ")
+    assert refusal(lambda: take(arcs, single_root=single_root, validate_args=True)) == text
+
+
+@takers
+def test_the_first_bad_score_is_named(take: Take) -> None:
+    arcs = scores(4, 5, 5)
+    arcs[1, 3, 3] = NAN  # the diagonal is not read
+    arcs[1, 3, 0] = NAN  # nor is column 0
+    arcs[2, :, 1] = INF
+    arcs[3] = NAN
+    arcs[0, 1, 2] = NEG_INF  # forbidden is not bad
+    assert refusal(lambda: take(arcs)).startswith("arcs[2, 0, 1] is inf (sentence 2, ")
+
+
+@takers
+def test_bad_scores_with_a_gradient(take: Take) -> None:
+    arcs = scores(2, 4, 4)
+    arcs[1, 0, 2] = NAN
+    assert refusal(lambda: take(arcs.requires_grad_())).startswith("arcs[1, 0, 2] is nan")
+
+
+# ---------------------------------------------------------------------------------------------------- lengths
+
+
+@takers
+@pytest.mark.parametrize(
+    ("lengths", "why"),
+    [
+        ([1.0, 2.0], "lengths must be integers, got float32"),
+        (torch.tensor([1.0, 2.0], dtype=F64), "lengths must be integers, got float64"),
+        ([True, False], "lengths must be integers, got bool"),
+        (torch.tensor([1, 2], dtype=torch.complex64), "lengths must be integers, got complex64"),
+        ("23", "lengths must be a tensor or list of 2 integers: "),
+        (["a", "b"], "lengths must be a tensor or list of 2 integers: "),
+        ([[1, 2], [3]], "lengths must be a tensor or list of 2 integers: "),
+        ([None, 2], "lengths must be a tensor or list of 2 integers: "),
+        ({1, 2}, "lengths must be a tensor or list of 2 integers: "),
+        ([1], "lengths must have shape [B] = [2] like arcs, got [1]"),
+        ([], "lengths must have shape [B] = [2] like arcs, got [0]"),
+        (2, "lengths must have shape [B] = [2] like arcs, got []"),
+        ([1, 2, 3], "lengths must have shape [B] = [2] like arcs, got [3]"),
+        ([[1, 2]], "lengths must have shape [B] = [2] like arcs, got [1, 2]"),
+        ([3, 0], "lengths[1] is 0, but sentence 1 must have 1 to 3 words"),
+        ([4, 1], "lengths[0] is 4, but sentence 0 must have 1 to 3 words"),
+        (torch.tensor([3, -1]), "lengths[1] is -1, but sentence 1 must have 1 to 3 words"),
+        ([3, 2**40], f"lengths[1] is {2**40}, but sentence 1 must have 1 to 3 words"),
+        ([3, 2**70], "lengths"),
+    ],
+    ids=repr,
+)
+def test_bad_lengths(lengths: Any, why: str, take: Take) -> None:
+    text = refusal(lambda: take(scores(2, 4, 4), lengths))
+    assert text.startswith(why)
+
+
+@takers
+def test_good_lengths(take: Take) -> None:
+    """Tensors of any integer type, lists, tuples, ranges, arrays."""
+    arcs = scores(3, 4, 4)
+    want = result(take(arcs, torch.tensor([1, 2, 3])))
+    kinds = (torch.int32, torch.int16, torch.int8, torch.uint8)
+    for lengths in (
+        [1, 2, 3],
+        (1, 2, 3),
+        range(1, 4),
+        torch.tensor([1, 2, 3]).numpy(),
+        *(torch.tensor([1, 2, 3], dtype=kind) for kind in kinds),
+    ):
+        assert torch.equal(result(take(arcs, lengths)), want)
+    assert torch.equal(result(take(arcs)), result(take(arcs, [3, 3, 3])))
+
+
+def result(x: Any) -> Tensor:
+    return x.argmax if isinstance(x, TreeDistribution) else x  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------- no tree
+
+
+def impossible(kind: str) -> Tensor:
+    """A sentence of four words without any tree of a kind."""
+    arcs = scores(5, 5)
+    if kind == "no head":
+        arcs[:, 3] = NEG_INF
+    elif kind == "no root":
+        arcs[0] = NEG_INF
+    elif kind == "cut off":  # 3 and 4 have each other only
+        arcs[:3, 3:] = NEG_INF
+    elif kind == "two roots":  # the root is the only head of 1 and of 2
+        arcs[1:, 1:3] = NEG_INF
+    elif kind == "crossing":  # 0 -> 1 -> 2 -> 4 and 1 -> 3, all else forbidden
+        only = torch.tensor([-1, 0, 1, 1, 2])
+        arcs = torch.where(only == torch.arange(5)[:, None], arcs, NEG_INF)
+    return arcs
+
+
+@takers
+@roots
+@pytest.mark.parametrize("kind", ["no head", "no root", "cut off", "two roots", "crossing"])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+def test_no_tree(kind: str, dtype: torch.dtype, take: Take, single_root: bool) -> None:
+    """Refused where there is none of the kind, taken where there is; the sentence is named, and the word."""
+    arcs = torch.stack([scores(5, 5), scores(5, 5), impossible(kind)]).to(dtype)
+    projective = take is gp.ProjectiveTrees
+    fine = (kind == "two roots" and not single_root) or (kind == "crossing" and not projective)
+    if fine:
+        heads = result(take(arcs, single_root=single_root))
+        assert bool((heads[:, 1:] >= 0).all())
+        return
+    text = refusal(lambda: take(arcs, single_root=single_root))
+    name = ("projective tree" if projective else "tree") + (" with a single root" if single_root else "")
+    why = ": every head of word 3 scores -inf" if kind == "no head" else " under its -inf scores"
+    assert text == f"arcs of sentence 2 allow no {name}{why}"
+    heads = result(take(arcs, single_root=single_root, validate_args=False))
+    assert heads[2].tolist() == [-1] * 5
+    assert torch.equal(heads[:2], result(take(arcs[:2], single_root=single_root)))
+
+
+@takers
+def test_no_tree_within_the_length(take: Take) -> None:
+    """Heads past the sentence's end are no heads of its words."""
+    arcs = scores(1, 5, 5)
+    arcs[0, :3, 2] = NEG_INF
+    assert bool((result(take(arcs)) >= 0)[0, 1:].all())
+    assert refusal(lambda: take(arcs, [2])).startswith("arcs of sentence 0 allow no ")
+    take(arcs, [1])
+
+
+# ------------------------------------------------------------------------------------------------------ heads
+
+
+@distributions
+@pytest.mark.parametrize(
+    ("heads", "why"),
+    [
+        (None, "heads must be an integer tensor [..., B, N]"),
+        ([[-1, 0, 1, 2]] * 2, "heads must be an integer tensor [..., B, N]"),
+        (torch.zeros(2, 4), "heads must be an integer tensor [..., B, N]"),
+        (torch.zeros(2, 4, dtype=torch.bool), "heads must be an integer tensor [..., B, N]"),
+        (torch.zeros(2, 4, dtype=torch.complex64), "heads must be an integer tensor [..., B, N]"),
+        (torch.zeros(4, dtype=torch.int64), "heads must have shape [..., B, N] = [..., 2, 4] like arcs, got [4]"),
+        (torch.zeros(2, 3, dtype=torch.int64), "heads must have shape [..., B, N] = [..., 2, 4] like arcs"),
+        (torch.zeros(1, 4, dtype=torch.int64), "heads must have shape [..., B, N] = [..., 2, 4] like arcs"),
+        (torch.zeros(2, 4, 5, dtype=torch.int64), "heads must have shape [..., B, N] = [..., 2, 4] like arcs"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else type(x).__name__,
+)
+def test_bad_heads(heads: Any, why: str, distribution: type[TreeDistribution]) -> None:
+    assert refusal(lambda: distribution(scores(2, 4, 4)).log_prob(heads)).startswith(why)
+
+
+@distributions
+@pytest.mark.parametrize("value", [-1, -7, 3, 99])
+def test_heads_out_of_range(value: int, distribution: type[TreeDistribution]) -> None:
+    p = distribution(scores(2, 5, 5), [4, 2])
+    heads = p.sample((3, 2))
+    heads[:, :, 1, 3:] = 99  # not read
+    assert bool(p.log_prob(heads).isfinite().all())
+    heads[1, 0, 1, 2] = value
+    text = refusal(lambda: p.log_prob(heads))
+    assert text == f"heads of sentence 1: word 2 has head {value}, not in 0..2"
+    unchecked = distribution(scores(2, 5, 5), [4, 2], validate_args=False)
+    got = unchecked.log_prob(heads)
+    assert got[1, 0, 1] == NEG_INF
+    assert int(got.isneginf().sum()) == 1
+
+
+@distributions
+def test_heads_of_any_integer_type(distribution: type[TreeDistribution]) -> None:
+    p = distribution(scores(2, 4, 4))
+    want = p.log_prob(p.argmax)
+    for kind in (torch.int32, torch.int16, torch.int8):
+        assert torch.equal(p.log_prob(p.argmax.to(kind)), want)
+
+
+# ---------------------------------------------------------------------------------------------------- is_tree
+
+
+@roots
+@pytest.mark.parametrize("projective", [True, False], ids=["projective", "nonprojective"])
+@pytest.mark.parametrize("n", range(1, 5))
+def test_is_tree_of_every_head_vector(n: int, projective: bool, single_root: bool) -> None:
+    """Alone, and with padding that holds anything; also heads that are not in the sentence."""
+    every = torch.cartesian_prod(*[torch.arange(-1, n + 2)] * n).view(-1, n)
+    family = all_trees(n, single_root=single_root, projective=projective)[:, 1:]
+    want = (every[:, None] == family).all(2).any(1)
+    assert int(want.sum()) == oracle.count(n, single_root=single_root, projective=projective)
+    for pad, node0 in ((0, -1), (1, 0), (3, 99)):
+        heads = torch.cat(
+            [
+                torch.full((len(every), 1), node0),
+                every,
+                torch.randint(-2, 9, (len(every), pad), generator=torch.Generator().manual_seed(0)),
+            ],
+            1,
+        )
+        lengths = torch.full((len(every),), n)
+        got = trees.is_tree(heads, lengths, projective=projective, single_root=single_root)
+        assert torch.equal(got, want)
+        batched = trees.is_tree(heads[:, None], lengths[:1], projective=projective, single_root=single_root)
+        assert torch.equal(batched[:, 0], want)
+
+
+@roots
+def test_is_tree_of_deep_trees(single_root: bool) -> None:
+    """A chain of any depth reaches the root, and one closed at its end does not."""
+    for n in (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 64, 100):
+        up, down = torch.arange(-1, n), torch.tensor([-1, *range(2, n + 1), 0])
+        ring = torch.tensor([-1, n, *range(1, n)])
+        heads, lengths = torch.stack([up, down, ring]), torch.full((3,), n)
+        got = trees.is_tree(heads, lengths, projective=True, single_root=single_root)
+        assert got.tolist() == [True, True, False]
+
+
+def test_tree_scores() -> None:
+    """Sums of the arcs, in float64 inside; nothing else is read."""
+    arcs, lengths = random_instance(0, batch=4, words=5, forbidden=0.0, dtype=F32)
+    p = gp.ProjectiveTrees(arcs, lengths)
+    heads = p.sample((3,))
+    got = trees.tree_scores(arcs, heads, lengths)
+    for s in range(3):
+        for b, n in enumerate(lengths.tolist()):
+            want = sum(float(arcs[b, heads[s, b, m], m]) for m in range(1, n + 1))
+            assert math.isclose(float(got[s, b]), want, rel_tol=1e-6, abs_tol=1e-7)
+    assert got.dtype == F32
+
+
+# ----------------------------------------------------------------------------------------------- not checked
+
+
+@distributions
+@roots
+def test_unchecked_input(distribution: type[TreeDistribution], single_root: bool) -> None:
+    """NaN for a NaN, -inf and -1 for no tree, and the others as if alone; nothing raises."""
+    arcs = scores(4, 5, 5)
+    arcs[1, 2, 3] = NAN
+    arcs[2, 0] = NEG_INF
+    arcs[3, 2, 3] = INF
+    with pytest.raises(ValueError):
+        distribution(arcs, single_root=single_root)
+    p = distribution(arcs, single_root=single_root, validate_args=False)
+    alone = distribution(arcs[:1], single_root=single_root)
+    assert torch.equal(p.log_partition[:1], alone.log_partition)
+    assert torch.equal(p.marginals[:1], alone.marginals)
+    assert bool(p.log_partition[[1, 3]].isnan().all())
+    assert bool(p.marginals[[1, 3]].isnan().all())
+    assert p.log_partition[2] == NEG_INF
+    assert not bool(p.marginals[2].any())
+    assert bool((p.argmax[1:] == -1).all())
+    assert torch.equal(p.argmax[:1], alone.argmax)
+    assert p.max[1:].tolist() == [NEG_INF] * 3
+    heads, best = p.topk(2)
+    assert bool((heads[:, 1:] == -1).all())
+    assert bool((best[:, 1:] == NEG_INF).all())
+    drawn = p.sample((3,))
+    assert bool((drawn[:, 1:] == -1).all())
+    assert bool((drawn[:, 0, 1:] >= 0).all())
+    assert bool(p.entropy()[[1, 3]].isnan().all())
+    assert torch.equal(p.entropy()[:1], alone.entropy())
+    chain = torch.arange(-1, 4).expand(4, 5)
+    assert bool(p.log_prob(chain)[[1, 3]].isnan().all())
+    assert torch.equal(p.log_prob(chain)[:1], alone.log_prob(chain[:1]))
+    assert torch.equal(kl_divergence(p, p)[:1], torch.zeros(1, dtype=F64))
+
+
+@distributions
+@roots
+def test_unchecked_sentence_without_a_tree_has_no_gradient(
+    distribution: type[TreeDistribution], single_root: bool
+) -> None:
+    arcs = scores(2, 4, 4)
+    arcs[1, 0] = NEG_INF
+    arcs.requires_grad_()
+    p = distribution(arcs, single_root=single_root, validate_args=False)
+    for value in (p.log_partition[0], p.log_partition.sum(), p.marginals.square().sum(), p.entropy()[0]):
+        (g,) = grad(value, arcs, retain_graph=True)
+        assert bool(g.isfinite().all())
+        assert not bool(g[1].any())
+
+
+@takers
+def test_unchecked_lengths(take: Take) -> None:
+    """Out of range: no crash, and the sentence beside is right."""
+    arcs = scores(3, 4, 4)
+    want = result(take(arcs[:1], [2]))
+    for wrong in (0, -5, 4, 2**40):
+        heads = result(take(arcs, [2, wrong, 3], validate_args=False))
+        assert torch.equal(heads[:1], want)
+
+
+@distributions
+def test_checks_do_not_change_what_is_computed(distribution: type[TreeDistribution]) -> None:
+    arcs, lengths = random_instance(1, batch=5, words=6)
+    p, q, r = (distribution(arcs, lengths, validate_args=v) for v in (None, True, False))
+    for other in (q, r):
+        assert torch.equal(p.log_partition, other.log_partition)
+        assert torch.equal(p.marginals, other.marginals)
+        assert torch.equal(p.argmax, other.argmax)
+
+
+# ------------------------------------------------------------------------------------------------ never read
+
+
+@distributions
+@roots
+@pytest.mark.parametrize("junk", [NAN, INF, NEG_INF, 1e300])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+def test_nothing_else_is_read(
+    junk: float, dtype: torch.dtype, distribution: type[TreeDistribution], single_root: bool
+) -> None:
+    """Column 0, the diagonal and all past the end may hold anything, forward and backward; they get no gradient."""
+    clean, lengths = random_instance(6, batch=5, words=9, poison=False, dtype=dtype)
+    unread = never_read(lengths, 10)
+    outcomes = []
+    for x in (clean, clean.masked_fill(unread, junk)):
+        arcs = x.clone().requires_grad_()
+        torch.manual_seed(0)
+        p = distribution(arcs, lengths, single_root=single_root)
+        q = distribution(arcs.detach().roll(1, 0).roll(-1, 0) * 0.5, lengths, single_root=single_root)
+        heads, best = p.topk(3)
+        drawn = p.sample((4,))
+        values = [p.log_partition, p.marginals, p.max, best, p.entropy(), p.log_prob(drawn), kl_divergence(p, q)]
+        total = sum(torch.where(v.isfinite(), v, 0.0).sum() for v in values)
+        (first,) = grad(total, arcs, create_graph=True)
+        (second,) = grad(first.square().sum(), arcs)
+        assert not bool(first[unread].any())
+        assert not bool(second[unread].any())
+        assert bool(first.isfinite().all())
+        assert bool(second.isfinite().all())
+        outcomes.append([*values, p.argmax, heads, drawn, first, second])
+    for a, b in zip(*outcomes, strict=True):
+        assert torch.equal(a, b)
+
+
+@roots
+@pytest.mark.parametrize("junk", [NAN, INF, 1e300])
+def test_mst_reads_nothing_else(junk: float, single_root: bool) -> None:
+    arcs, lengths = random_instance(6, batch=8, words=9, poison=False)
+    dirty = arcs.masked_fill(never_read(lengths, 10), junk)
+    assert torch.equal(gp.mst(dirty, lengths, single_root=single_root), gp.mst(arcs, lengths, single_root=single_root))
