@@ -139,9 +139,7 @@ def rings(n: int, seed: int) -> Tensor:
 
 @roots
 @pytest.mark.parametrize("words", [10, 25, 60])
-@pytest.mark.parametrize(
-    "scores", ["random", "masked", "peaked", "ties", "chain", "nested", "rings", "one way"]
-)
+@pytest.mark.parametrize("scores", ["random", "masked", "peaked", "ties", "chain", "nested", "rings", "one way"])
 def test_against_plain(scores: str, words: int, single_root: bool) -> None:
     g = generator(words)
     arcs = torch.randn(4, words + 1, words + 1, generator=g, dtype=F64)
@@ -291,9 +289,7 @@ def test_bad_scores(bad: float, single_root: bool) -> None:
 def test_no_tree(single_root: bool) -> None:
     arcs = torch.randn(3, 5, 5, generator=generator(0))
     arcs[2, :, 3] = NEG_INF
-    with pytest.raises(
-        ValueError, match=r"^arcs of sentence 2 allow no tree.*every head of word 3 scores -inf$"
-    ):
+    with pytest.raises(ValueError, match=r"^arcs of sentence 2 allow no tree.*every head of word 3 scores -inf$"):
         gp.mst(arcs, single_root=single_root)
     arcs[1, 0] = NEG_INF  # heads for all, but no way to the root
     with pytest.raises(ValueError, match=r"^arcs of sentence 1 allow no tree.*under its -inf scores$"):

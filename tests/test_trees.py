@@ -97,6 +97,7 @@ def test_the_first_bad_score_is_named(take: Take) -> None:
 
 
 @takers
+@pytest.mark.filterwarnings("error")
 def test_bad_scores_with_a_gradient(take: Take) -> None:
     arcs = scores(2, 4, 4)
     arcs[1, 0, 2] = NAN
@@ -387,7 +388,7 @@ def test_checks_do_not_change_what_is_computed(distribution: type[TreeDistributi
 
 @distributions
 @roots
-@pytest.mark.parametrize("junk", [NAN, INF, NEG_INF, 1e300])
+@pytest.mark.parametrize("junk", [NAN, INF, NEG_INF, 1e30])
 @pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
 def test_nothing_else_is_read(
     junk: float, dtype: torch.dtype, distribution: type[TreeDistribution], single_root: bool
@@ -400,7 +401,7 @@ def test_nothing_else_is_read(
         arcs = x.clone().requires_grad_()
         torch.manual_seed(0)
         p = distribution(arcs, lengths, single_root=single_root)
-        q = distribution(arcs.detach().roll(1, 0).roll(-1, 0) * 0.5, lengths, single_root=single_root)
+        q = distribution(arcs.detach() * 0.5, lengths, single_root=single_root)
         heads, best = p.topk(3)
         drawn = p.sample((4,))
         values = [p.log_partition, p.marginals, p.max, best, p.entropy(), p.log_prob(drawn), kl_divergence(p, q)]
@@ -417,7 +418,7 @@ def test_nothing_else_is_read(
 
 
 @roots
-@pytest.mark.parametrize("junk", [NAN, INF, 1e300])
+@pytest.mark.parametrize("junk", [NAN, INF, 1e30])
 def test_mst_reads_nothing_else(junk: float, single_root: bool) -> None:
     arcs, lengths = random_instance(6, batch=8, words=9, poison=False)
     dirty = arcs.masked_fill(never_read(lengths, 10), junk)

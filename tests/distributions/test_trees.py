@@ -83,9 +83,7 @@ def enumerations(
     return arcs, lengths, enumerate_batch(arcs, lengths, single_root=single_root, projective=projective)
 
 
-def enumerate_batch(
-    arcs: Tensor, lengths: Tensor, *, single_root: bool, projective: bool
-) -> list[Enumeration]:
+def enumerate_batch(arcs: Tensor, lengths: Tensor, *, single_root: bool, projective: bool) -> list[Enumeration]:
     return [
         Enumeration(a[: n + 1, : n + 1], single_root=single_root, projective=projective)
         for a, n in zip(arcs, lengths.tolist(), strict=True)
@@ -163,9 +161,7 @@ class TreeDistributionTests:
     def enumerated(
         self, words: int, forbidden: float, magnitude: float, dtype: torch.dtype, single_root: bool
     ) -> tuple[TreeDistribution, list[Enumeration]]:
-        arcs, lengths, oracles = enumerations(
-            words, forbidden, magnitude, dtype, single_root, self.projective
-        )
+        arcs, lengths, oracles = enumerations(words, forbidden, magnitude, dtype, single_root, self.projective)
         return self.distribution(arcs, lengths, single_root=single_root), oracles
 
     def check_trees(self, heads: Tensor, lengths: Tensor, single_root: bool) -> None:
@@ -419,10 +415,7 @@ class TreeDistributionTests:
         x, y = (normal(int(where.sum()), seed=s).requires_grad_() for s in (0, 1))
 
         def kl(x: Tensor, y: Tensor) -> Tensor:
-            p, q = (
-                self.distribution(arcs.masked_scatter(where, z), lengths, single_root=single_root)
-                for z in (x, y)
-            )
+            p, q = (self.distribution(arcs.masked_scatter(where, z), lengths, single_root=single_root) for z in (x, y))
             return kl_divergence(p, q)
 
         assert gradcheck(kl, (x, y))
@@ -470,9 +463,7 @@ class TreeDistributionTests:
     @pytest.mark.parametrize("scores", ["even", "masked", "wide"])
     def test_sample_frequencies(self, scores: str, single_root: bool, dtype: torch.dtype) -> None:
         """20,000 draws of whole trees, by chi-square; never a tree of probability 0."""
-        arcs, lengths = random_instance(
-            11, batch=4, words=4, forbidden=0.0 if scores == "even" else 0.4, dtype=dtype
-        )
+        arcs, lengths = random_instance(11, batch=4, words=4, forbidden=0.0 if scores == "even" else 0.4, dtype=dtype)
         lengths[1] = 3
         if scores == "wide":  # a range that no double holds, and trees that are all the same good
             arcs = arcs + (arcs > 0) * 3000.0
@@ -562,9 +553,7 @@ class TreeDistributionTests:
         close(first.detach(), padded([o.marginals for o in oracles], 6), tol)
         want = [o.hvp(v[b, :s, :s]) for b, (o, s) in enumerate(zip(oracles, size, strict=True))]
         close(second.detach(), padded(want, 6), tol)
-        want = [
-            o.third(u[b, :s, :s], v[b, :s, :s]) for b, (o, s) in enumerate(zip(oracles, size, strict=True))
-        ]
+        want = [o.third(u[b, :s, :s], v[b, :s, :s]) for b, (o, s) in enumerate(zip(oracles, size, strict=True))]
         close(third, padded(want, 6), tol)
         for g in (first, second, third):
             assert not bool(g[unread].any())
@@ -639,9 +628,7 @@ class TreeDistributionTests:
             lambda d: kl_divergence(d, q).sum(),
             lambda d: kl_divergence(q, d).sum(),
         ):
-            assert torch.equal(
-                grad(f(p), arcs, retain_graph=True)[0], grad(f(fresh), arcs, retain_graph=True)[0]
-            )
+            assert torch.equal(grad(f(p), arcs, retain_graph=True)[0], grad(f(fresh), arcs, retain_graph=True)[0])
         with torch.no_grad():
             assert not p.entropy().requires_grad or p.entropy().detach().equal(without["entropy"])
 
@@ -701,16 +688,12 @@ class TreeDistributionTests:
         close(p.marginals, torch.stack([o.marginals for o in oracles]), 1e-10)
         close(p.entropy(), torch.stack([o.entropy for o in oracles]), 1e-9)
         close(p.max, torch.stack([o.max for o in oracles]), 1e-13)
-        self.check_against_plain(
-            with_cycles(13, gap, seed=6), torch.tensor([13, 12, 7, 13]), single_root, 1e-9
-        )
+        self.check_against_plain(with_cycles(13, gap, seed=6), torch.tensor([13, 12, 7, 13]), single_root, 1e-9)
 
     def test_one_possible_tree(self, single_root: bool, dtype: torch.dtype) -> None:
         """All but a chain, a star or a zigzag is forbidden."""
         zigzag = [-1, 0, 6, 2, 5, 3, 1]
-        trees = torch.tensor(
-            [[-1, 0, 1, 2, 3, 4, 5], [-1, 2, 0, 2, 2, 2, 2], zigzag, [-1, 0, -1, -1, -1, -1, -1]]
-        )
+        trees = torch.tensor([[-1, 0, 1, 2, 3, 4, 5], [-1, 2, 0, 2, 2, 2, 2], zigzag, [-1, 0, -1, -1, -1, -1, -1]])
         lengths = torch.tensor([6, 6, 6, 1])
         arcs = torch.where(arcs_of(trees) > 0, normal(4, 7, 7, seed=0) * 1e3, NEG_INF).to(dtype)
         arcs.requires_grad_()
@@ -800,9 +783,7 @@ class TreeDistributionTests:
         arcs = torch.empty(0, 4, 4, dtype=dtype, requires_grad=True)
         for lengths in (None, [], torch.empty(0, dtype=torch.int64)):
             p = self.distribution(arcs, lengths, single_root=single_root)
-            assert (
-                p.log_partition.shape == p.max.shape == p.entropy().shape == kl_divergence(p, p).shape == (0,)
-            )
+            assert p.log_partition.shape == p.max.shape == p.entropy().shape == kl_divergence(p, p).shape == (0,)
             assert p.marginals.shape == (0, 4, 4)
             assert p.argmax.shape == (0, 4)
             assert [x.shape for x in p.topk(3)] == [(3, 0, 4), (3, 0)]
@@ -839,9 +820,7 @@ class TreeDistributionTests:
         self, magnitude: float, single_root: bool, dtype: torch.dtype
     ) -> None:
         """The same to the last bit alone, in the batch and with more padding (sums over padding: nearly)."""
-        arcs, lengths = random_instance(
-            13, batch=5, words=11, forbidden=0.3, magnitude=magnitude, dtype=dtype
-        )
+        arcs, lengths = random_instance(13, batch=5, words=11, forbidden=0.3, magnitude=magnitude, dtype=dtype)
         wide = torch.full((5, 18, 18), NAN, dtype=dtype)
         wide[:, :12, :12] = arcs
         together = self.everything(self.distribution(arcs, lengths, single_root=single_root))
@@ -1027,6 +1006,7 @@ class TestProjectiveTrees(TreeDistributionTests):
     projective = True
     plain_log_partition = staticmethod(plain.eisner.log_partition)
 
+    @pytest.mark.filterwarnings("ignore:.*does not define `arg_constraints`:UserWarning")
     def test_against_torch_struct(self, single_root: bool) -> None:
         """Its potentials have the root's scores on the diagonal."""
         torch_struct = pytest.importorskip("torch_struct")
@@ -1059,9 +1039,7 @@ class TestNonProjectiveTrees(TreeDistributionTests):
     @pytest.mark.parametrize("words", [1, 2, 20, 60])
     def test_even_marginals(self, words: int, single_root: bool) -> None:
         """All trees alike: with a single root every head has 1/n, else 1/(n+1) and the root twice that."""
-        mu = gp.NonProjectiveTrees(
-            torch.zeros(1, words + 1, words + 1, dtype=F64), single_root=single_root
-        ).marginals
+        mu = gp.NonProjectiveTrees(torch.zeros(1, words + 1, words + 1, dtype=F64), single_root=single_root).marginals
         want = torch.full((words + 1, words + 1), 1 / (words if single_root else words + 1), dtype=F64)
         want[0] = 1 / words if single_root else 2 / (words + 1)
         want[:, 0] = 0

@@ -1,0 +1,177 @@
+"""Kernels are compiled once and used again; where they cannot be, one warning and the torch path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpuparse.backend import base, cache, choose, cpu
+from gpuparse.backend.gpu import GpuBackend
+
+USE = """
+import warnings, torch
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from gpuparse.backend import backend_for
+    import gpuparse as gp
+    for _ in range(2):
+        heads = gp.mst(torch.tensor([[[0., 1., 0.], [0., 0., 5.], [0., 9., 0.]]]))
+print(heads.tolist(), backend_for(torch.device("cpu")) is not None)
+for w in caught:
+    if "gpuparse" in str(w.message): print("WARNING", w.message)
+"""
+RIGHT = "[[-1, 2, 0]]"
+
+
+def start(**environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", USE],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> list[str]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out.splitlines()
+
+
+def test_several_processes_at_once(tmp_path: Path) -> None:
+    processes = [start(GPUPARSE_CACHE=str(tmp_path)) for _ in range(3)]
+    for process in processes:
+        assert finish(process) == [f"{RIGHT} True"]
+    names = sorted(f.name.split("-")[0] for f in tmp_path.glob("*.so"))
+    assert names == ["check", "mst"]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("obstacle", ("file", "read-only"))
+def test_cache_that_cannot_be_written(tmp_path: Path, obstacle: str) -> None:
+    place = tmp_path / "cache"
+    if obstacle == "file":
+        place.write_text("in the way")
+    else:
+        place = Path("/proc/gpuparse")  # not even root can make this
+        if not Path("/proc").is_dir():
+            pytest.skip("no /proc here")
+    assert finish(start(GPUPARSE_CACHE=str(place))) == [f"{RIGHT} True"]
+
+
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPARSE_CACHE", str(tmp_path / "full"))
+    asked: list[Path] = []
+
+    def build(target: Path) -> None:
+        asked.append(target)
+        if target.parent == tmp_path / "full":
+            target.write_bytes(b"part of i")
+            raise OSError(28, "No space left on device")
+        target.write_bytes(b"whole")
+
+    made = cache.fetch("kernel.so", build)
+    assert made.read_bytes() == b"whole" and made.parent != tmp_path / "full"
+    assert len(asked) == 2
+    assert not [f for f in (tmp_path / "full").iterdir() if f.suffix != ".lock"]  # nothing half written is left
+
+
+def test_after_a_killed_compile(tmp_path: Path) -> None:
+    hanging = tmp_path / "slow-c++"
+    hanging.write_text('#!/bin/sh\ncase "$*" in *--version*) echo slow;; *) sleep 600;; esac\n')
+    hanging.chmod(0o755)
+    place = tmp_path / "cache"
+    process = start(GPUPARSE_CACHE=str(place), CXX=str(hanging))
+    deadline = time.monotonic() + 120
+    while not list(place.glob("*.tmp")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (leftover,) = place.glob("*.tmp")
+    os.utime(leftover, (0, 0))  # long ago
+    assert finish(start(GPUPARSE_CACHE=str(place))) == [f"{RIGHT} True"]
+    assert not list(place.glob("*.tmp"))
+
+
+def test_broken_file_in_the_cache(tmp_path: Path) -> None:
+    assert finish(start(GPUPARSE_CACHE=str(tmp_path))) == [f"{RIGHT} True"]
+    for file in tmp_path.glob("*.so"):
+        file.write_bytes(file.read_bytes()[:100])
+    assert finish(start(GPUPARSE_CACHE=str(tmp_path))) == [f"{RIGHT} True"]
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX="/nonexistent/c++"))
+    assert out[0] == f"{RIGHT} False"
+    assert len(out) == 2 and "WARNING" in out[1] and "no C++ compiler" in out[1]
+
+
+def test_compiler_that_fails(tmp_path: Path) -> None:
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho 'error: no such luck' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX=str(broken)))
+    assert out[0] == f"{RIGHT} False"
+    assert len(out) == 2 and "no such luck" in out[1]
+
+
+def test_torch_path_by_choice(tmp_path: Path) -> None:
+    assert finish(start(GPUPARSE_CACHE=str(tmp_path), GPUPARSE_BACKEND="torch")) == [f"{RIGHT} False"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_broken_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it raises
+    backend, reason = choose._choose.__wrapped__("cuda")
+    assert backend is None and "gpuparse[cuda12]" in reason
+    with pytest.raises(ImportError):
+        GpuBackend()
+
+
+def test_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPARSE_BACKEND", "tpu")
+    with pytest.raises(ValueError, match="GPUPARSE_BACKEND must be"):
+        choose._choose.__wrapped__("cpu")
+
+
+def test_threads_follow_torch() -> None:
+    backend, before = cpu.CpuBackend(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert backend.slots(10, 1) == 2 and backend.slots(1, 1) == 1 and backend.slots(0, 1) == 1
+        torch.set_num_threads(1)
+        assert backend.slots(10, 1) == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_every_source_is_listed() -> None:
+    files = {f.stem for f in base.kernels_directory().glob("*.cu")}
+    assert files == set(base.SOURCES)
+    for name in files:
+        for kernel in base.instances(name):
+            assert f"EXPORT({kernel.symbol}, {kernel.expression})" in base.source_text(name)
+
+
+def test_wheel_has_the_kernels(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    import zipfile
+
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for file in base.kernels_directory().iterdir():
+        assert f"gpuparse/_kernels/{file.name}" in names
