@@ -29,7 +29,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse import backend
 
-OUT = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
+OUT = Console(width=None if sys.stdout.isatty() else 150, highlight=False, markup=False)
 """Tables and findings, on stdout."""
 
 LOG = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -358,7 +358,7 @@ class Bar:
         if self.measured is None:
             return "not measured"
         a, b = sorted((self.measured, self.fastest or self.measured))
-        return ("pass" if self.passed else "FAIL") + (" (unsteady: run again)" if b > 1.25 * a else "")
+        return ("pass" if self.passed else "FAIL") + (" (unsteady)" if b > 1.25 * a else "")
 
 
 def bars_table(bars: Sequence[Bar]) -> Table:

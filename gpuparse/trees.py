@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -75,7 +75,7 @@ def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name:
         read = arc_mask(lengths[b : b + 1], arcs.shape[1])[0]
         h, m = (read & (arcs[b].isnan() | arcs[b].isposinf())).nonzero()[0].tolist()
         raise ValueError(
-            f"{name}[{b}, {h}, {m}] is {float(arcs[b, h, m])} (sentence {b}, head {h}, modifier {m}); "
+            f"{name}[{b}, {h}, {m}] is {float(arcs[b, h, m].detach())} (sentence {b}, head {h}, modifier {m}); "
             "scores must be finite, or -inf for a forbidden arc"
         )
     return True
@@ -96,7 +96,12 @@ def no_tree_error(
 def as_heads(heads: Tensor, arcs: Tensor, lengths: Tensor, validate_args: bool | None) -> Int[Tensor, "*S B N"]:
     """Heads with any leading sample dimensions, checked for shape, type and range."""
     B, N = arcs.shape[:2]
-    if not isinstance(heads, Tensor) or heads.is_floating_point() or heads.dtype == torch.bool:
+    if (
+        not isinstance(heads, Tensor)
+        or heads.dtype.is_floating_point
+        or heads.dtype.is_complex
+        or heads.dtype == torch.bool
+    ):
         raise ValueError("heads must be an integer tensor [..., B, N]")
     if heads.dim() < 2 or heads.shape[-2:] != (B, N):
         raise ValueError(f"heads must have shape [..., B, N] = [..., {B}, {N}] like arcs, got {list(heads.shape)}")
@@ -141,11 +146,44 @@ def is_tree(
     return good
 
 
-def tree_scores(arcs: Float[Tensor, "B N N"], heads: Int[Tensor, "*S B N"], lengths: Tensor) -> Float[Tensor, "*S B"]:
-    """Sum of the scores of each tree's arcs, added in float64; a gather, so that it has a gradient."""
+def tree_scores(arcs: Float[Tensor, "B N N"], heads: Int[Tensor, "*S B N"], lengths: Tensor) -> Float64[Tensor, "*S B"]:
+    """Sum of the scores of each tree's arcs, in float64; a gather, so that it has a gradient."""
     B, N = arcs.shape[:2]
     word = is_word(lengths, N)
     index = torch.where(word & (heads >= 0), heads, 0).clamp(max=N - 1)
     wide = arcs.expand(*heads.shape[:-2], B, N, N)
     picked = wide.gather(-2, index.unsqueeze(-2)).squeeze(-2)
-    return torch.where(word, picked, 0.0).sum(-1, dtype=torch.float64).to(arcs.dtype)
+    return torch.where(word, picked, 0.0).sum(-1, dtype=torch.float64)
+
+
+def arcs_in_some_tree(
+    allowed: Bool[Tensor, "B N N"], lengths: Int[Tensor, " B"], *, single_root: bool
+) -> Bool[Tensor, "B N N"]:
+    """Which allowed arcs some tree has, crossing arcs permitted; no waiting.
+
+    h -> m is in one just if h can be reached without passing m from where a tree can begin: the root, or with a single
+    root the words under it from which every other word can be reached.
+    """
+    N = allowed.shape[1]
+    word = is_word(lengths, N)
+    step = (allowed & word[:, None, :]).float()
+    node = torch.eye(N, device=allowed.device, dtype=torch.bool)
+
+    def spread(start: Tensor, keep: Tensor) -> Tensor:
+        """Nodes reached from the rows' start sets [B, R, N] over the allowed arcs, within ``keep``."""
+        reached = start & keep
+        for _ in range(N - 1):
+            reached = (reached | (torch.bmm(reached.float(), step) > 0)) & keep
+        return reached
+
+    everywhere = torch.ones_like(allowed)
+    starts = node[0].expand(allowed.shape[0], N)
+    if single_root:
+        words_only = everywhere & ~node[0]
+        from_each = spread(node.expand_as(allowed), words_only)
+        starts = allowed[:, 0] & word & (from_each | ~word[:, None, :]).all(-1)
+    reached = spread(starts[:, None, :].expand_as(allowed), everywhere & ~node)  # row m: without passing m
+    usable = allowed & word[:, None, :] & reached.transpose(1, 2)
+    if single_root:
+        usable = torch.where(node[0][:, None], (allowed[:, 0] & starts)[:, None, :], usable)
+    return usable

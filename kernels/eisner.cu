@@ -45,7 +45,7 @@ template <class T> struct Outside {
 };
 
 template <class T, class In>
-DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* out, double* work, int N, int n,
+DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, double* logz, In* out, double* work, int N, int n,
                       int single_root, bool must_prove) {
   Inside<T> in(work, n);
   BARRIER();
@@ -59,7 +59,7 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
   in.run(n, single_root);
   const double log_z = log_of(in.R.cell(n, 0).primal());
   if (must_prove && !proven(log_z, range.log_bound, n)) return false;
-  if (LEADER && logz) *logz = (In)(log_z > -infinity() ? log_z + range.shift : log_z);
+  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + range.shift : log_z);
   if (!out || !(log_z > -infinity())) return true;
   Outside<T> outside(work + Inside<T>::squares * T::planes * square_size(n), n);
   BARRIER();
@@ -77,7 +77,7 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
 // order 0: logz [B], and if out is not null the marginals [B, N, N]; order 1: the marginals' derivative along u;
 // order 2: its derivative along v. A sentence without any tree: -inf and zeros.
 template <class In, int order>
-KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, In* logz, In* out, double* work,
+KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, double* logz, In* out, double* work,
               i64 work_size, int B, int N, int single_root) {
   typedef typename Derivative<Pack, order>::type Fast;
   typedef Ext<Fast> Safe;
@@ -86,10 +86,10 @@ KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, In* 
     const i64 at = (i64)b * N * N;
     const int n = words_in(lengths, b, N);
     In* o = out ? out + at : nullptr;
-    In* z = logz ? logz + b : nullptr;
+    double* z = logz ? logz + b : nullptr;
     BARRIER();
     if (o) LANES(k, N * N) o[k] = (In)0;
-    if (n == 0) { if (LEADER && z) *z = (In)0; continue; }
+    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
     const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
     if (!sum_trees<Fast>(arcs + at, du, dv, z, o, mine, N, n, single_root, true)) {
       BARRIER();

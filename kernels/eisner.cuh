@@ -21,24 +21,27 @@ template <class T> struct Chart {
   DEVICE void put(int d, int i, int n, T v) const { T::pick(lanes_below(i, n + 1 - d), v, T::zero()).store(at(d, i), plane()); }
 };
 
-// Two triangles in one square of (n+2) rows of n+1 + 2 PAD: the first by rows downwards, the second upwards.
-DEVICE i64 square_size(int n) { return (i64)(n + 2) * (n + 1 + 2 * PAD) + 2 * PAD; }
+// Two triangles in one square of n+2 rows: the first by rows downwards, the second upwards. Rows begin at multiples of
+// a pack, so a first-half cell is aligned by its span's start i and a second-half cell by its end i+d.
+DEVICE i64 chart_row(int n) { return PAD ? (n + 1 + 2 * PAD + 7) / 8 * 8 : n + 1; }
+DEVICE i64 square_size(int n) { return (n + 2) * chart_row(n) + 2 * PAD; }
 template <class T> DEVICE Chart<T> first_half(double* square, int n) {
-  return Chart<T>{square + PAD, n + 1 + 2 * PAD, square_size(n)};
+  return Chart<T>{square + PAD, chart_row(n), square_size(n)};
 }
 template <class T> DEVICE Chart<T> second_half(double* square, int n) {
-  i64 row = n + 1 + 2 * PAD;
+  const i64 row = chart_row(n);
   return Chart<T>{square + spread_out<T>(PAD + (n + 1) * row + PAD), 1 - row, square_size(n)};
 }
 template <class T> DEVICE void clear_pads(double* square, int n) {
   if (PAD == 0) return;
   const int N = n + 1;
-  const i64 row = N + 2 * PAD, plane = square_size(n);
+  const i64 row = chart_row(n), plane = square_size(n);
   for (int k = 0; k < PAD; k += W) T::zero().store(square + k, plane);
   for (int r = 0; r <= N; ++r)
     for (int k = 0; k < PAD; k += W) {
       T::zero().store(square + PAD + r * row + (N - r) + k, plane);
       T::zero().store(square + PAD + r * row + N + PAD + k, plane);
+      T::zero().store(square + PAD + (r + 1) * row - PAD + k, plane);
     }
 }
 

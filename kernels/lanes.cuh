@@ -54,13 +54,11 @@ DEVICE bool lane_is(int i, int k) { return i == k; }
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <thread>
-#include <vector>
 
 #if defined(__AVX512F__)
 constexpr int W = 8;
 #else
-constexpr int W = 4;
+constexpr int W = 8;
 #endif
 constexpr int PAD = 8;
 typedef double Pack __attribute__((vector_size(8 * W)));
@@ -101,18 +99,15 @@ DEVICE PackBits lane_numbers(int i) {
 DEVICE Mask lanes_below(int i, int n) { return (Mask)(lane_numbers(i) < (PackBits{} + (i64)n)); }
 DEVICE Mask lane_is(int i, int k) { return (Mask)(lane_numbers(i) == (PackBits{} + (i64)k)); }
 
-// Exported symbol <name>: a pointer to a function (threads, kernel arguments...) that runs a team a thread.
+// Exported symbol <name>: a pointer to a function (runner, threads, kernel arguments...) that runs a team a thread. The
+// runner is run_in_threads of threads.cpp.
+typedef void (*Runner)(int slots, void (*work)(void* data, int slot), void* data);
 template <auto F> struct Entry;
 template <class... A, void (*F)(A...)> struct Entry<F> {
-  static void call(int threads, A... args) {
+  static void call(Runner run, int threads, A... args) {
     std::atomic<int> next{0};
     auto work = [&](int slot) { team = Team{&next, slot}; F(args...); };
-    std::vector<std::thread> others;
-    for (int slot = 1; slot < threads; ++slot) {
-      try { others.emplace_back(work, slot); } catch (...) { break; }  // no more threads to be had: fewer will do
-    }
-    work(0);
-    for (auto& t : others) t.join();
+    run(threads, [](void* data, int slot) { (*static_cast<decltype(work)*>(data))(slot); }, &work);
   }
 };
 #define EXPORT(name, ...) extern "C" { extern void* const name; void* const name = (void*)&Entry<&__VA_ARGS__>::call; }

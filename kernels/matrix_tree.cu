@@ -53,7 +53,7 @@ template <class T> struct Reverse {
 };
 
 template <class T, class In>
-DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* out, double* work, int* order, int N,
+DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, double* logz, In* out, double* work, int* order, int N,
                       int n, int single_root, bool must_prove) {
   Elimination<T> e(work, order, n);
   Range range = e.load(arcs, u, v, N, n, must_prove ? spread_for(n) : 0.);
@@ -65,8 +65,8 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
   }
   BARRIER();
   const bool some = e.run(n, single_root);
-  if (must_prove && !(some && proven(e.log_z, range.log_bound, n))) return false;
-  if (LEADER && logz) *logz = (In)(some ? e.log_z + range.shift : -infinity());
+  if (must_prove && !(some && e.proven_by(range, n))) return false;
+  if (LEADER && logz) *logz = (some ? e.log_z + range.shift : -infinity());
   if (!out || !some) return true;
   Reverse<T> reverse(work + e.room(n), n);
   reverse.run(e, n, single_root);
@@ -85,7 +85,7 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, In* logz, In* ou
 // order 0: logz [B], and if out is not null the marginals [B, N, N]; order 1: the marginals' derivative along u;
 // order 2: its derivative along v. A sentence without any tree: -inf and zeros.
 template <class In, int order>
-KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths, In* logz, In* out, double* work,
+KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths, double* logz, In* out, double* work,
                    int* orders, i64 work_size, int B, int N, int single_root) {
   typedef typename Derivative<Pack, order>::type Fast;
   typedef Ext<Fast> Safe;
@@ -95,10 +95,10 @@ KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths,
     const i64 at = (i64)b * N * N;
     const int n = words_in(lengths, b, N);
     In* o = out ? out + at : nullptr;
-    In* z = logz ? logz + b : nullptr;
+    double* z = logz ? logz + b : nullptr;
     BARRIER();
     if (o) LANES(k, N * N) o[k] = (In)0;
-    if (n == 0) { if (LEADER && z) *z = (In)0; continue; }
+    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
     const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
     if (!sum_trees<Fast>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, true)) {
       BARRIER();

@@ -35,7 +35,7 @@ template <class T> struct Elimination {
   Matrix<T> A, M;         // the weights, [head, modifier]: as given; and w_ik, w_kj as of k's elimination
   Matrix<T> vectors;       // rows: q_i = w_ik / out_k; c_j = w_kj; g (see matrix_tree.cu); 1 / out_k
   int* word;               // node -> word
-  double log_z;
+  double log_z, least;     // log Z', and the least sum of logs of the first outflows
   enum { Q_, C_, G_, INVERSE };
   static constexpr int vector_rows = 4;
 
@@ -77,7 +77,7 @@ template <class T> struct Elimination {
   // false: no tree. A word that at its turn has no head but the root must be the one under the root: it goes last.
   DEVICE bool run(int n, int single_root) {
     bool last_is_set = false;
-    log_z = 0.;
+    log_z = least = 0.;
     for (int k = n; k >= 1; --k) {
       const int first = single_root && k > 1 ? 1 : 0;
       S out = outflow(k, first);
@@ -89,6 +89,7 @@ template <class T> struct Elimination {
         if (is_zero(out.primal())) return false;
       }
       log_z += log_of(out.primal());
+      if (k > 1) least = fmin(least, log_z);
       const S inverse = out.inverse();
       if (LEADER) vectors.set(INVERSE, k, inverse);
       LANES(i, k) vectors.set(Q_, i, M.cell(i, k) * inverse);
@@ -103,4 +104,8 @@ template <class T> struct Elimination {
     }
     return true;
   }
+
+  // Whether doubles were enough, after run() found trees. The weights of a root that is left out of the outflows are
+  // not bounded by the others', but by the inverse of the outflows' product.
+  DEVICE bool proven_by(const Range& range, int n) const { return least > -250. && proven(log_z, range.log_bound, n); }
 };

@@ -73,7 +73,7 @@ DEVICE bool draw_trees(const In* arcs, i64* heads, double* work, int* order, int
   if (range.bad) return true;
   BARRIER();
   const bool some = e.run(n, single_root);
-  if (must_prove && !(some && proven(e.log_z, range.log_bound, n))) return false;
+  if (must_prove && !(some && e.proven_by(range, n))) return false;
   if (!some) return true;
   LANES(s, samples) {
     Stream random = stream_for(seed, (i64)s * B + b);

@@ -49,6 +49,15 @@ template <class V> DEVICE Power<V> exp_parts(V x) {
   return Power<V>{p, e};
 }
 
+// The same for any finite x <= 0. Past -2^50 a double is too coarse for the mantissa to mean anything: it is 1.
+template <class V> DEVICE Power<V> exp_parts_far(V x) {
+  const double magic = 6755399441055744.;
+  V far = splat<V>(-1125899906842624.), y = x * 1.4426950408889634;
+  Power<V> p = exp_parts(choose(x > far, x, far));
+  V whole = choose(y > splat<V>(-4503599627370496.), 2. * ((0.5 * y + magic) - magic), y);
+  return Power<V>{choose(x > far, p.m, splat<V>(1.)), choose(x > far, p.e, whole)};
+}
+
 // exp(x); 0 for -inf and what is below the range
 template <class V> DEVICE V exp_in_range(V x) {
   V low = splat<V>(-708.);
@@ -137,7 +146,7 @@ template <class T> struct Dual {
 };
 
 // One exponent for all derivatives: they are at most a number of directions' sizes above the value itself.
-constexpr double NOTHING = -4503599627370496.;  // exponent of zero: -2^52
+constexpr double NOTHING = -1e300;  // exponent of zero, below any other
 
 template <class T> struct Ext {
   typedef typename T::V V;
@@ -164,10 +173,12 @@ template <class T> struct Ext {
   DEVICE Ext operator+(Ext o) const { Ext r = *this; r.add(o.m, o.e); return r.normal(); }
   DEVICE Ext scaled(V s) const { return Ext{m.scaled(s), e}.normal(); }
   DEVICE Ext inverse() const { return Ext{m.inverse(), -e}.normal(); }
-  // the greatest coefficient to [1, 2), zero to its own exponent
+  // A mantissa that has got far from 1 is brought back; zero gets its own exponent. (Not oftener: exponents past 2^53,
+  // from scores like -1e30, cannot take a small step.)
   DEVICE Ext normal() const {
     const V size = m.size();
     V k = from_bits(((bits(size) >> 52) & 0x7ffLL) | 0x4330000000000000LL) - 4503599627370496. - 1023.;
+    k = choose(k * k > splat<V>(62500.), k, V{});
     auto some = (size != V{});
     return Ext{m.scaled(pow2(choose(some, -k, V{}))), choose(some, e + k, splat<V>(NOTHING))};
   }
@@ -176,9 +187,8 @@ template <class T> struct Ext {
   DEVICE V top() const { return m.top() * scale(); }
   DEVICE auto primal() const { auto p = m.primal(); return Ext<decltype(p)>{p, e}; }
   static DEVICE Ext weight(V x, const V* directions) {
-    V low = splat<V>(-1e15);
-    Power<V> p = exp_parts(choose(x > low, x, low));
-    return pick(x > low, Ext{T::seed(p.m, directions), p.e}.normal(), zero());
+    Power<V> p = exp_parts_far(choose(x > splat<V>(-infinity()), x, V{}));
+    return pick(x > splat<V>(-infinity()), Ext{T::seed(p.m, directions), p.e}.normal(), zero());
   }
 };
 

@@ -28,8 +28,8 @@ def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...]
     if callable(node):
         results = node(*given)
         return results if isinstance(results, tuple) else (results,), list(node.next_functions)
-    if "log_partition" in node.name():  # two outputs, the second without a gradient
-        given = [given[0], None]
+    if "marginals" in node.name():  # two outputs: log Z and the marginals
+        given = [*given, None][:2]
     results = [g for g in node.apply(*given) if g is not None]
     return tuple(results), [f for f in node.next_functions if f[0] is not None]
 

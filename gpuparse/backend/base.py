@@ -80,7 +80,7 @@ def kernels_directory() -> Path:
 
 @cache
 def source_text(name: str) -> str:
-    """The source of one kernel with its headers in place of the #include lines."""
+    """The source of one kernel (or .cpp file) with its headers in place of the #include lines."""
     directory, seen = kernels_directory(), set[str]()
 
     def expand(file: str) -> str:
@@ -95,4 +95,4 @@ def source_text(name: str) -> str:
                 lines.append(line)
         return "\n".join(lines)
 
-    return expand(f"{name}.cu")
+    return expand(f"{name}.cu" if name in SOURCES else f"{name}.cpp")

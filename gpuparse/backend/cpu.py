@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor
 from gpuparse.backend.base import Argument, Kernel, source_text
 from gpuparse.backend.cache import discard, fetch
 
+THREADS = "threads"  # threads.cpp, which runs the kernels
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-w")
 
 
@@ -113,7 +114,8 @@ _compiling = threading.Lock()
 def _function(kernel: Kernel, signature: tuple[type, ...]) -> Callable[..., None]:
     address = ctypes.c_void_p.in_dll(_library(kernel.name), kernel.symbol).value
     assert address is not None
-    return ctypes.CFUNCTYPE(None, ctypes.c_int, *signature)(address)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, *signature)(address)
+    return partial(function, ctypes.cast(_library(THREADS).run_in_threads, ctypes.c_void_p))
 
 
 def _ctype(argument: Argument) -> type:
@@ -129,7 +131,7 @@ class CpuBackend:
 
     def __init__(self) -> None:
         with _compiling:
-            _library("check")  # raises if nothing can be compiled here
+            _library(THREADS)  # raises if nothing can be compiled here
 
     def slots(self, sentences: int, slot_bytes: int) -> int:
         return max(1, min(torch.get_num_threads(), sentences))

@@ -11,4 +11,3 @@ class ProjectiveTrees(TreeDistribution):
 
     structure = EISNER
     projective = True
-    mass_error = 0.0  # marginals are sums of products of what is not negative: zero is zero

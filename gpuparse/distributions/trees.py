@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
@@ -20,7 +20,6 @@ from gpuparse.trees import (
     can_look,
     check_scores,
     is_tree,
-    is_word,
     no_tree_error,
     tree_scores,
 )
@@ -45,8 +44,6 @@ class TreeDistribution(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
     structure: ClassVar[Structure]
     projective: ClassVar[bool]
-    #: how much probability rounding may put on an arc that is in no tree
-    mass_error: ClassVar[float]
 
     def __init__(
         self, arcs: Tensor, lengths: Lengths = None, *, single_root: bool = True, validate_args: bool | None = None
@@ -58,7 +55,7 @@ class TreeDistribution(Distribution):
         self._known: dict[str, Tensor] = {}
         super().__init__(arcs.shape[:1], arcs.shape[1:2], validate_args=False)
         if can_look(arcs, validate_args) and check_scores(arcs, self.lengths):
-            without = self.log_partition.detach().isneginf().nonzero()
+            without = self._sums("log_partition").detach().isneginf().nonzero()
             if len(without):
                 raise no_tree_error(
                     arcs, self.lengths, int(without[0]), projective=self.projective, single_root=self.single_root
@@ -81,28 +78,34 @@ class TreeDistribution(Distribution):
                 f"batch_shape must be [B], and a batch of {self.arcs.shape[0]} cannot become {list(shape)}"
             )
         arcs, lengths = self.arcs.expand(shape[0], -1, -1), self.lengths.expand(shape[0])
-        return type(self)(arcs, lengths, single_root=self.single_root, validate_args=False)
+        return type(self)(arcs, lengths, single_root=self.single_root, validate_args=self._looks)
 
-    def _remember(self, name: str, value: Tensor) -> Tensor:
-        """Keep what was computed, unless it was without the gradient that a later caller may want."""
-        if torch.is_grad_enabled() or not self.arcs.requires_grad:
+    def _sums(self, name: str) -> Tensor:
+        """log_partition (in float64) or marginals, by name. What was computed is kept, unless it lacks the gradient
+        that a later caller may want. Each has a graph of its own, so that each can be backed through by itself."""
+        if name in self._known:
+            return self._known[name]
+        wanted = torch.is_grad_enabled() and self.arcs.requires_grad
+        if name == "log_partition" and not wanted:
+            value = self.structure.log_partition(self.arcs, self.lengths, self.single_root)
+        else:
+            logz, mu = self.structure.marginals(self.arcs, self.lengths, self.single_root)
+            value = mu if name == "marginals" else logz
+            if not self.arcs.requires_grad:
+                self._known["log_partition"] = logz
+        if wanted or not self.arcs.requires_grad:
             self._known[name] = value
         return value
 
     @property
     def log_partition(self) -> Float[Tensor, " B"]:
         """log of the sum over all trees of exp(score)."""
-        if "log_partition" in self._known:
-            return self._known["log_partition"]
-        value = self.structure.log_partition(self.arcs, self.lengths, self.single_root)
-        return self._remember("log_partition", value)
+        return self._sums("log_partition").to(self.arcs.dtype)
 
     @property
     def marginals(self) -> Float[Tensor, "B N N"]:
-        """Probability of each arc [b, head, modifier]."""
-        if "marginals" in self._known:
-            return self._known["marginals"]
-        return self._remember("marginals", self.structure.marginals(self.arcs, self.lengths, self.single_root))
+        """Probability of each arc [b, head, modifier]. log Z comes along: where both are wanted, ask for this first."""
+        return self._sums("marginals")
 
     @property
     def argmax(self) -> Int[Tensor, "B N"]:
@@ -124,7 +127,7 @@ class TreeDistribution(Distribution):
     def _score(self, heads: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
         """Scores of decoded trees; -inf where none was found."""
         missing = (heads < 0).all(-1)
-        return torch.where(missing, -torch.inf, tree_scores(self.arcs, heads, self.lengths))
+        return torch.where(missing, -torch.inf, tree_scores(self.arcs, heads, self.lengths)).to(self.arcs.dtype)
 
     def topk(self, k: int) -> tuple[Int[Tensor, "k B N"], Float[Tensor, "k B"]]:
         """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
@@ -144,7 +147,8 @@ class TreeDistribution(Distribution):
         """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
         heads = as_heads(value, self.arcs, self.lengths, self._looks)
         tree = is_tree(heads, self.lengths, projective=self.projective, single_root=self.single_root)
-        return torch.where(tree, tree_scores(self.arcs, heads, self.lengths) - self.log_partition, -torch.inf)
+        value = tree_scores(self.arcs, heads, self.lengths) - self._sums("log_partition")
+        return torch.where(tree, value, -torch.inf).to(self.arcs.dtype)
 
     def _centred(self) -> TreeDistribution:
         """The same distribution in float64, each word's scores shifted by their greatest: nothing large cancels."""
@@ -158,6 +162,10 @@ class TreeDistribution(Distribution):
                 return wide
             self.centred = wide
         return self.centred
+
+    def _in_some_tree(self, centred: TreeDistribution) -> Bool[Tensor, "B N N"]:
+        """Which arcs some tree has that this distribution does not forbid."""
+        return centred.marginals.detach() > 0
 
     def entropy(self) -> Float[Tensor, " B"]:
         """-sum p log p, exactly: log Z minus the expected score."""
@@ -181,7 +189,11 @@ def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
         raise ValueError("lengths of p and q must be the same")
     a, b = p._centred(), q._centred()
     mu = a.marginals
-    forbidden = (mu > p.mass_error) & b.arcs.isneginf() & ~a.arcs.isneginf()
+    only_p = b.arcs.isneginf() & ~a.arcs.isneginf()
+    if can_look(only_p, p._looks) and not bool(only_p.any()):
+        impossible = torch.zeros_like(p.lengths, dtype=torch.bool)
+    else:
+        impossible = (only_p & p._in_some_tree(a)).flatten(1).any(1)
     value = b.log_partition - a.log_partition + _expected(mu, a.arcs) - _expected(mu, b.arcs)
-    impossible = (forbidden & is_word(p.lengths, mu.shape[1])[:, None, :]).flatten(1).any(1)
-    return torch.where(impossible, torch.inf, value.clamp(min=0)).to(p.arcs.dtype)
+    value = value + (-value.detach()).clamp(min=0)  # rounding below 0
+    return torch.where(impossible, torch.inf, value).to(p.arcs.dtype)

@@ -77,7 +77,7 @@ _PAD = 8  # PAD of lanes.cuh on a CPU; a GPU needs less
 
 def _square(N: int) -> int:
     """square_size of eisner.cuh."""
-    return (N + 1) * (N + 2 * _PAD) + 2 * _PAD
+    return (N + 1) * ((N + 2 * _PAD + 7) // 8 * 8) + 2 * _PAD
 
 
 def _row(N: int) -> int:

@@ -1,7 +1,7 @@
 """Operators over trees, the same for every structure: projective (Eisner) and non-projective (matrix-tree, MST).
 
 Derivatives of log Z by the arcs, each an operator whose backward is the next one:
-log_partition -> marginals -> hvp (along u) -> third (along u and v) -> the plain torch path from there on.
+marginals (with log Z) -> hvp (along u) -> third (along u and v) -> the plain torch path from there on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -68,94 +68,106 @@ class Structure:
     _topk: Callable[..., Any] = None  # type: ignore[assignment]
     _sample: Callable[..., Any] = None  # type: ignore[assignment]
 
-    def log_partition(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float[Tensor, " B"]:
-        """log Z; -inf where there is no tree, NaN where a score read is NaN or +inf."""
+    def log_partition(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float64[Tensor, " B"]:
+        """log Z in float64, without a gradient; -inf where there is no tree, NaN where a score read is NaN or +inf."""
         if not takes_kernels(arcs):
-            return self.plain_log_partition(arcs, lengths, single_root)
-        wanted = torch.is_grad_enabled() and arcs.requires_grad  # then the marginals come with it, for backward
-        return self._log_partition(arcs, lengths, single_root, wanted)[0]
+            lengths, bad = _plain_check(arcs, lengths)
+            return torch.where(bad, torch.nan, self.plain_log_partition(arcs.detach().double(), lengths, single_root))
+        return self._log_partition(arcs.detach(), lengths, single_root)
 
-    def marginals(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float[Tensor, "B N N"]:
-        """Probability of each arc."""
+    def marginals(
+        self, arcs: Arcs, lengths: Lengths, single_root: bool
+    ) -> tuple[Float64[Tensor, " B"], Float[Tensor, "B N N"]]:
+        """log Z in float64 and the probability of each arc, both differentiable."""
         if not takes_kernels(arcs):
-            return plain.generic.marginals(self.plain_log_partition, arcs, lengths, single_root)
+            lengths, bad = _plain_check(arcs, lengths)
+            mu = plain.generic.marginals(self.plain_log_partition, arcs, lengths, single_root)
+            logz = self.plain_log_partition(arcs.double(), lengths, single_root)
+            return torch.where(bad, torch.nan, logz), torch.where(bad[:, None, None], torch.nan, mu)
         return self._marginals(arcs, lengths, single_root)
 
     def argmax(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Int[Tensor, "B N"]:
         """Heads of a best tree; all -1 where there is none or a score read is NaN or +inf."""
         if not takes_kernels(arcs):
-            return self.plain_argmax(arcs, lengths, single_root)
+            lengths, bad = _plain_check(arcs, lengths)
+            return torch.where(bad[:, None], -1, self.plain_argmax(arcs, lengths, single_root))
         return self._argmax(arcs, lengths, single_root)
 
     def topk(self, arcs: Arcs, lengths: Lengths, single_root: bool, k: int) -> Int[Tensor, "k B N"]:
         """Heads of the k best trees, best first; -1 for ranks that do not exist."""
         if not takes_kernels(arcs):
-            return plain.generic.topk(self.plain_argmax, arcs, lengths, single_root, k)
+            lengths, bad = _plain_check(arcs, lengths)
+            heads = plain.generic.topk(self.plain_argmax, arcs, lengths, single_root, k)
+            return torch.where(bad[:, None], -1, heads)
         return self._topk(arcs, lengths, single_root, k)
 
     def sample(self, arcs: Arcs, lengths: Lengths, single_root: bool, num: int) -> Int[Tensor, "num B N"]:
         """Heads of ``num`` trees drawn from each sentence's distribution, by torch's random numbers."""
         if not takes_kernels(arcs):
-            return plain.generic.sample(self.plain_log_partition, arcs, lengths, single_root, num)
+            lengths, bad = _plain_check(arcs, lengths)
+            heads = plain.generic.sample(self.plain_log_partition, arcs, lengths, single_root, num)
+            return torch.where(bad[:, None], -1, heads)
         seed = torch.randint(2**62, (1,), device=arcs.device)
         return self._sample(arcs, lengths, seed, single_root, num)
 
 
+def _plain_check(arcs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """What kernels do with input that nobody checked: lengths within the tensor, and which sentences are bad."""
+    lengths = lengths.clamp(0, arcs.shape[1] - 1)
+    return lengths, (plain.check.flags(arcs.detach(), lengths) & 1).bool()
+
+
 def _operators(s: Structure) -> dict[str, Callable[..., Any]]:
-    def log_partition(arcs: Tensor, lengths: Tensor, single_root: bool, marginals: bool) -> tuple[Tensor, Tensor]:
+    def log_partition(arcs: Tensor, lengths: Tensor, single_root: bool) -> Tensor:
         batch = Batch.of(arcs, lengths, single_root)
-        logz = torch.empty_like(batch.arcs[:, 0, 0])
-        out = torch.empty_like(batch.arcs) if marginals else None
+        logz = arcs.new_empty(arcs.shape[0], dtype=torch.float64)
+        s.sums(batch, 0, None, None, logz, None)
+        return logz
+
+    def marginals(arcs: Tensor, lengths: Tensor, single_root: bool) -> tuple[Tensor, Tensor]:
+        batch = Batch.of(arcs, lengths, single_root)
+        logz, out = arcs.new_empty(arcs.shape[0], dtype=torch.float64), torch.empty_like(batch.arcs)
         s.sums(batch, 0, None, None, logz, out)
-        return logz, out if out is not None else torch.empty_like(arcs[:0])
+        return logz, out
 
-    def fake_log_partition(arcs: Tensor, lengths: Tensor, single_root: bool, marginals: bool) -> tuple[Tensor, Tensor]:
-        return arcs.new_empty(arcs.shape[0]), arcs.new_empty(arcs.shape if marginals else (0, *arcs.shape[1:]))
-
-    def derivative(order: int) -> Callable[..., Tensor]:
-        def run(arcs: Tensor, lengths: Tensor, single_root: bool, *directions: Tensor) -> Tensor:
-            batch = Batch.of(arcs, lengths, single_root)
-            out = torch.empty_like(batch.arcs)
-            u, v = (*(d.contiguous() for d in directions), None, None)[:2]
-            s.sums(batch, order, u, v, None, out)
-            return out
-
-        return run
+    def derivative(arcs: Tensor, lengths: Tensor, single_root: bool, *directions: Tensor) -> Tensor:
+        batch = Batch.of(arcs, lengths, single_root)
+        out = torch.empty_like(batch.arcs)
+        u, v = (*(d.contiguous() for d in directions), None)[:2]
+        s.sums(batch, len(directions), u, v, None, out)
+        return out
 
     def like_arcs(arcs: Tensor, *_: Any) -> Tensor:
         return arcs.new_empty(arcs.shape)
 
+    def like_logz(arcs: Tensor, *_: Any) -> Tensor:
+        return arcs.new_empty(arcs.shape[0], dtype=torch.float64)
+
     prefix = f"{s.name}_"
     given = "Tensor arcs, Tensor lengths, bool single_root"
-    log_partition_op = _define(
-        f"{prefix}log_partition({given}, bool marginals) -> (Tensor, Tensor)", log_partition, fake_log_partition
+    log_partition_op = _define(f"{prefix}log_partition({given}) -> Tensor", log_partition, like_logz)
+    marginals_op = _define(
+        f"{prefix}marginals({given}) -> (Tensor, Tensor)", marginals, lambda *a: (like_logz(*a), like_arcs(*a))
     )
-    marginals_op = _define(f"{prefix}marginals({given}) -> Tensor", derivative(0), like_arcs)
-    hvp_op = _define(f"{prefix}hvp({given}, Tensor u) -> Tensor", derivative(1), like_arcs)
-    third_op = _define(f"{prefix}third({given}, Tensor u, Tensor v) -> Tensor", derivative(2), like_arcs)
+    hvp_op = _define(f"{prefix}hvp({given}, Tensor u) -> Tensor", derivative, like_arcs)
+    third_op = _define(f"{prefix}third({given}, Tensor u, Tensor v) -> Tensor", derivative, like_arcs)
 
-    def keep_log_partition(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        arcs, lengths, ctx.single_root, ctx.has_marginals = inputs
+    def keep_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        arcs, lengths, ctx.single_root = inputs
         ctx.save_for_backward(arcs, lengths, output[1])
-        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
 
-    def back_log_partition(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
-        arcs, lengths, known = ctx.saved_tensors
-        again = torch.is_grad_enabled() or not ctx.has_marginals  # the first: someone will differentiate this
-        mu = marginals_op(arcs, lengths, ctx.single_root) if again else known
-        return grad[:, None, None] * mu, None, None, None
+    def back_marginals(ctx: Any, by_logz: Tensor | None, by_mu: Tensor | None) -> tuple[Any, ...]:
+        arcs, lengths, mu = ctx.saved_tensors
+        first = None if by_logz is None else (by_logz[:, None, None] * mu).to(arcs.dtype)
+        second = None if by_mu is None else hvp_op(arcs, lengths, ctx.single_root, by_mu)
+        return second if first is None else first if second is None else first + second, None, None
 
-    _differentiable(log_partition_op, keep_log_partition, back_log_partition)
+    _differentiable(marginals_op, keep_marginals, back_marginals)
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         arcs, lengths, ctx.single_root, *directions = inputs
         ctx.save_for_backward(arcs, lengths, *directions)
-
-    def back_marginals(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        arcs, lengths = ctx.saved_tensors
-        return hvp_op(arcs, lengths, ctx.single_root, grad), None, None
-
-    _differentiable(marginals_op, keep, back_marginals)
 
     def back_hvp(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         arcs, lengths, u = ctx.saved_tensors
@@ -167,10 +179,12 @@ def _operators(s: Structure) -> dict[str, Callable[..., Any]]:
 
     def back_third(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         arcs, lengths, u, v = ctx.saved_tensors
+        again = torch.is_grad_enabled()  # whether someone will differentiate this too
         with torch.enable_grad():
-            inputs = [x.detach().requires_grad_() if not x.requires_grad else x for x in (arcs, u, v)]
+            # views: u and v may depend on arcs, and here they are inputs of their own
+            inputs = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in (arcs, u, v)]
             value = plain.generic.third(s.plain_log_partition, inputs[0], lengths, ctx.single_root, *inputs[1:])
-            by = torch.autograd.grad(value, inputs, grad, create_graph=torch.is_grad_enabled(), allow_unused=True)
+            by = torch.autograd.grad(value, inputs, grad, create_graph=again, allow_unused=True)
         return by[0], None, None, by[1], by[2]
 
     _differentiable(third_op, keep, back_third)

@@ -1,0 +1,275 @@
+"""Every distribution against the sum over all trees, one by one, of random short sentences.
+
+    python bench/enumeration.py [--instances 10000] [--seed 0] [--words 5] [--json out.json]
+
+Half of the sentences have a single root; they come in ragged batches with NaN wherever nothing is read, scores in
+float64 of magnitude 1 to 100 and up to 60 % of the arcs forbidden. Differences are absolute below 1 and relative
+above. Exits with 1 if one is beyond 1e-9, and with 2 at wrong usage.
+
+A divergence is infinite if a tree that p allows is forbidden by q. Where all such trees together have a probability
+below 1e-300, doubles may as well see none of them: there both answers count as right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import torch
+from rich.table import Table
+from timing import LOG, OUT, environment, new_table, print_environment, write_json
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+import gpuparse as gp
+from gpuparse.distributions import TreeDistribution
+
+DISTRIBUTIONS: dict[type[TreeDistribution], bool] = {gp.ProjectiveTrees: True, gp.NonProjectiveTrees: False}
+"""And whether their trees are projective."""
+
+QUANTITIES = ("log Z", "marginals", "max", "argmax score", "topk scores", "entropy", "log_prob", "KL")
+LIMIT = 1e-9
+BATCH = 500
+K = 5
+ASKED = 8  # trees of each sentence that log_prob is asked for
+RARE = 1e-300
+
+
+@cache
+def all_trees(n: int, single_root: bool, projective: bool) -> Tensor:
+    """Heads [T, n+1] of all trees of n words in lexicographic order; 0 at node 0, its own head."""
+    heads = torch.cartesian_prod(torch.tensor([0]), *[torch.arange(n + 1)] * n)
+    top = heads
+    for _ in range(n):
+        top = heads.gather(1, top)
+    keep = (top == 0).all(1)
+    if single_root:
+        keep &= (heads[:, 1:] == 0).sum(1) == 1
+    if projective:
+        word = torch.arange(1, n + 1)
+        left, right = torch.minimum(heads[:, 1:], word), torch.maximum(heads[:, 1:], word)
+        a, b, c, d = left[:, :, None], right[:, :, None], left[:, None], right[:, None]
+        keep &= ~((a < c) & (c < b) & (b < d)).flatten(1).any(1)
+    return heads[keep]
+
+
+def codes(heads: Tensor) -> Tensor:
+    """Trees [..., n+1] as whole numbers, in lexicographic order."""
+    n = heads.shape[-1] - 1
+    return (heads[..., 1:] * (n + 1) ** torch.arange(n - 1, -1, -1)).sum(-1)
+
+
+class Enumeration:
+    """Distributions over the trees of S sentences of n words; arcs [S, n+1, n+1]."""
+
+    def __init__(self, arcs: Tensor, single_root: bool, projective: bool) -> None:
+        n = arcs.shape[1] - 1
+        self.trees = all_trees(n, single_root, projective)
+        self.scores = arcs[:, self.trees[:, 1:], torch.arange(1, n + 1)].sum(2)  # [S, T]
+        self.log_z = torch.logsumexp(self.scores, 1)
+        self.log_probs = self.scores - self.log_z[:, None]
+        self.probs = self.log_probs.exp()
+
+    def marginals(self) -> Tensor:
+        nodes = self.trees.shape[1]
+        arcs = (self.trees[:, None, :] == torch.arange(nodes)[:, None]).double()
+        arcs[:, :, 0] = 0
+        return (self.probs @ arcs.flatten(1)).view(-1, nodes, nodes)
+
+    def entropy(self) -> Tensor:
+        return -torch.special.xlogy(self.probs, self.probs).sum(1)
+
+    def score_of(self, heads: Tensor) -> Tensor:
+        """Scores [..., S] of heads [..., S, n+1]: NaN for what is no tree, -inf for -1 throughout."""
+        known = codes(self.trees)
+        asked = codes(heads)
+        at = torch.searchsorted(known, asked).clamp(max=len(known) - 1)
+        found = self.scores[torch.arange(len(self.scores)), at]
+        found = torch.where(known[at] == asked, found, math.nan)
+        return torch.where((heads == -1).all(-1), -math.inf, found)
+
+    def kl(self, other: Enumeration, got: Tensor) -> Tensor:
+        """KL(self || other); where only trees too rare for doubles make it infinite, as `got` has it."""
+        allowed, forbidden = self.scores > -math.inf, other.scores == -math.inf
+        each = torch.where(allowed & ~forbidden, self.probs * (self.log_probs - other.log_probs), 0.0)
+        mass = torch.where(allowed & forbidden, self.probs, 0.0).sum(1)
+        infinite = (mass > RARE) | ((allowed & forbidden).any(1) & (got == math.inf))
+        return torch.where(infinite, math.inf, each.sum(1))
+
+
+@dataclass
+class Differences:
+    """The largest difference of a quantity, how many values were compared, how many were beyond the limit."""
+
+    largest: float = 0.0
+    compared: int = 0
+    beyond: int = 0
+
+    def add(self, got: Tensor, want: Tensor) -> None:
+        difference = (got - want).abs() / want.abs().clamp(min=1)
+        difference = torch.where(got == want, 0.0, difference).nan_to_num(math.inf, math.inf)
+        self.compared += difference.numel()
+        self.beyond += int((difference > LIMIT).sum())
+        self.largest = max(self.largest, float(difference.max()))
+
+
+@dataclass
+class Report:
+    """One distribution in one root mode."""
+
+    name: str
+    single_root: bool
+    instances: int = 0
+    found: dict[str, Differences] = field(default_factory=lambda: {q: Differences() for q in QUANTITIES})
+
+
+def random_scores(lengths: Tensor, words: int, keep: Tensor, rate: Tensor, g: torch.Generator) -> Tensor:
+    """Scores [B, N, N]; -inf by a mask that spares the arcs of the trees `keep` [B, N]."""
+    nodes = words + 1
+    shape = (len(lengths), nodes, nodes)
+    magnitude = 100 ** torch.rand(len(lengths), 1, 1, generator=g, dtype=torch.float64)
+    arcs = torch.randn(shape, generator=g, dtype=torch.float64) * magnitude
+    mask = torch.rand(shape, generator=g) < rate[:, None, None]
+    mask &= keep[:, None, :] != torch.arange(nodes)[:, None]
+    return arcs.masked_fill(mask, -math.inf)
+
+
+def poisoned(arcs: Tensor, lengths: Tensor) -> Tensor:
+    """NaN at column 0, the diagonal and past the end."""
+    node = torch.arange(arcs.shape[1])
+    head, modifier = node[:, None], node
+    last = lengths[:, None, None]
+    return arcs.masked_fill((modifier == 0) | (head == modifier) | (head > last) | (modifier > last), math.nan)
+
+
+def compare(report: Report, kind: type[TreeDistribution], batch: int, words: int, g: torch.Generator) -> None:
+    """A batch of random sentences: what the library says and what is so."""
+    single_root, projective = report.single_root, DISTRIBUTIONS[kind]
+    lengths = torch.randint(1, words + 1, (batch,), generator=g)
+    keep = torch.full((batch, words + 1), -1)
+    asked = torch.full((ASKED, batch, words + 1), -1)
+    groups = {n: (lengths == n).nonzero()[:, 0] for n in range(1, words + 1)}
+    for n, rows in groups.items():
+        shared, own = all_trees(n, True, True), all_trees(n, single_root, projective)
+        keep[rows, : n + 1] = shared[torch.randint(len(shared), (len(rows),), generator=g)]
+        asked[:, rows, : n + 1] = own[torch.randint(len(own), (ASKED, len(rows)), generator=g)]
+    rate = 0.6 * torch.rand(batch, generator=g) * (torch.rand(batch, generator=g) < 0.8)
+    arcs = random_scores(lengths, words, keep, rate, g)
+    # q forbids nothing, or by a mask of its own; p's trees or not
+    rate = rate * (torch.rand(batch, generator=g) < 0.5)
+    other = random_scores(lengths, words, keep, rate, g)
+
+    p = kind(poisoned(arcs, lengths), lengths, single_root=single_root)
+    q = kind(poisoned(other, lengths), lengths, single_root=single_root)
+    best, (top, top_scores), log_prob, kl = p.argmax, p.topk(K), p.log_prob(asked), kl_divergence(p, q)
+    report.instances += batch
+    for n, rows in groups.items():
+        if not len(rows):
+            continue
+        cut = slice(0, n + 1)
+        x = Enumeration(arcs[rows, cut, cut], single_root, projective)
+        y = Enumeration(other[rows, cut, cut], single_root, projective)
+        ranked = x.scores.sort(1, descending=True).values[:, :K].T
+        ranked = torch.cat([ranked, ranked.new_full((K - len(ranked), len(rows)), -math.inf)])
+        trees = top[:, rows, cut]
+        again = (trees[:, None] == trees).all(-1) & (trees[:, None, :, 1] >= 0)  # one tree at two ranks
+        again &= ~torch.eye(K, dtype=torch.bool)[:, :, None]
+        score = torch.where(again.any(1), math.nan, x.score_of(trees))
+        pairs = {
+            "log Z": [(p.log_partition[rows], x.log_z)],
+            "marginals": [(p.marginals[rows, cut, cut], x.marginals())],
+            "max": [(p.max[rows], ranked[0])],
+            "argmax score": [(x.score_of(best[rows, cut]), ranked[0])],
+            "topk scores": [(top_scores[:, rows], ranked), (score, ranked)],
+            "entropy": [(p.entropy()[rows], x.entropy())],
+            "log_prob": [(log_prob[:, rows], x.score_of(asked[:, rows, cut]) - x.log_z)],
+            "KL": [(kl[rows], x.kl(y, kl[rows]))],
+        }
+        for name, values in pairs.items():
+            for got, want in values:
+                report.found[name].add(got, want)
+
+
+def table_of(reports: list[Report]) -> Table:
+    single, multi = reports
+    table = new_table(
+        f"{single.name}: {single.instances + multi.instances:,} sentences, largest difference",
+        "quantity",
+        ">single root",
+        ">several roots",
+        ">values",
+        f">beyond {LIMIT:g}",
+    )
+    for name in QUANTITIES:
+        a, b = single.found[name], multi.found[name]
+        table.add_row(
+            name, f"{a.largest:.1e}", f"{b.largest:.1e}", f"{a.compared + b.compared:,}", str(a.beyond + b.beyond)
+        )
+    return table
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be from {least} to {most}")
+        return value
+
+    parse.__name__ = "whole number"
+    return parse
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare every distribution with enumeration on short sentences.")
+    parser.add_argument("--instances", type=whole(2, 10**9), default=10_000, help="sentences a distribution")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--words", type=whole(1, 6), default=5, help="at most, 1 to 6")
+    parser.add_argument("--json", type=Path, help="write the results to this file, too")
+    args = parser.parse_args()
+
+    found = environment([])
+    print_environment(found)
+    records, beyond, start = [], 0, time.perf_counter()
+    for kind in DISTRIBUTIONS:
+        reports = []
+        for single_root in (True, False):
+            g = torch.Generator().manual_seed(args.seed)
+            report = Report(kind.__name__, single_root)
+            left = args.instances // 2 if single_root else args.instances - args.instances // 2
+            while left > 0:
+                compare(report, kind, min(BATCH, left), args.words, g)
+                left -= BATCH
+            reports.append(report)
+            LOG.print(f"{report.name}, {'single root' if single_root else 'several roots'}: {report.instances}")
+        OUT.print(table_of(reports))
+        for report in reports:
+            for name, d in report.found.items():
+                beyond += d.beyond
+                records.append(
+                    {
+                        "distribution": report.name,
+                        "single_root": report.single_root,
+                        "instances": report.instances,
+                        "quantity": name,
+                        "compared": d.compared,
+                        "largest_difference": d.largest if math.isfinite(d.largest) else None,
+                        "beyond_limit": d.beyond,
+                    }
+                )
+    seconds = time.perf_counter() - start
+    OUT.print(f"{beyond} differences beyond {LIMIT:g}; {seconds:.0f} s")
+    if args.json:
+        settings = {"instances": args.instances, "seed": args.seed, "words": args.words, "limit": LIMIT}
+        write_json(args.json, {"environment": found, "settings": settings, "differences": records, "seconds": seconds})
+        LOG.print(f"written: {args.json}")
+    return int(beyond > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
