@@ -93,7 +93,8 @@ def our_sums(
     family: type[gp.ProjectiveTrees | gp.NonProjectiveTrees], arcs: Tensor, single_root: bool
 ) -> tuple[Tensor, Tensor]:
     trees = family(arcs, single_root=single_root)
-    return trees.log_partition, trees.marginals
+    marginals = trees.marginals  # log Z comes with them
+    return trees.log_partition, marginals
 
 
 def with_gradient(log_z: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -23,9 +22,8 @@ def mst(
             yes; on a GPU no, since looking waits for the device (such sentences get heads of -1).
     """
     lengths = as_lengths(lengths, as_arcs(arcs), validate_args)
-    with torch.no_grad():
-        heads = MATRIX_TREE.argmax(arcs.detach(), lengths, bool(single_root))
-    if can_look(arcs, validate_args) and len(heads) and int(heads[:, 1].min()) < 0:
+    heads = MATRIX_TREE.argmax(arcs.detach(), lengths, bool(single_root))
+    if can_look(arcs, validate_args) and arcs.shape[0] and int(heads.select(1, 1).min()) < 0:
         check_scores(arcs, lengths)
         sentence = int((heads[:, 1] < 0).nonzero()[0])
         raise no_tree_error(arcs, lengths, sentence, projective=False, single_root=single_root)

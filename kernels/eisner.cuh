@@ -22,8 +22,9 @@ template <class T> struct Chart {
 };
 
 // Two triangles in one square of n+2 rows: the first by rows downwards, the second upwards. Rows begin at multiples of
-// a pack, so a first-half cell is aligned by its span's start i and a second-half cell by its end i+d.
-DEVICE i64 chart_row(int n) { return PAD ? (n + 1 + 2 * PAD + 7) / 8 * 8 : n + 1; }
+// a cache line, so a first-half cell is aligned by its span's start i and a second-half cell by its end i+d; they are an
+// odd number of lines long, so that cells above each other do not all fall into the same few sets of a cache.
+DEVICE i64 chart_row(int n) { return PAD ? ((n + 1 + 2 * PAD + 7) / 8 | 1) * 8 : n + 1; }
 DEVICE i64 square_size(int n) { return (n + 2) * chart_row(n) + 2 * PAD; }
 template <class T> DEVICE Chart<T> first_half(double* square, int n) {
   return Chart<T>{square + PAD, chart_row(n), square_size(n)};

@@ -19,15 +19,16 @@ template <class In> DEVICE int best_heads(const In* scores, int N, int n, i64* h
   int bad = 0;
   PACKS(m, n + 1) {
     Pack best = splat<Pack>(-infinity()), from = splat<Pack>(-1.);
-    Mask wrong = lanes_below(0, 0);
+    Pack odd = Pack{};  // keeps a NaN once it has seen one
     for (int h = 0; h <= n; ++h) {
       Pack x = scores_at(scores + (i64)h * N, m, N);
       if (h >= m && h < m + W) x = choose(lane_is(m, h), splat<Pack>(-infinity()), x);
-      wrong |= (x != x) | (x == infinity());
+      odd = choose(x == x, odd, x);
       Mask better = x > best;
       best = choose(better, x, best);
       from = choose(better, splat<Pack>((double)h), from);
     }
+    const Mask wrong = (odd != odd) | (best == infinity());
     bad |= any(wrong & lanes_below(m, n + 1) & ~lane_is(m, 0));
     for (int l = 0; l < W && m + l <= n; ++l)
       if (m + l > 0) heads[m + l] = (i64)lane_of(from, l);

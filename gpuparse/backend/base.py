@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-import numpy as np
 from torch import Tensor
 
-#: a tensor (passed as a pointer to its data), None (a null pointer), an int (C int) or an np.int64 (C long long)
-Argument = Tensor | None | int | np.int64
+
+class Long(int):
+    """An argument that is a C long long; other ints are C ints."""
 
 
-@dataclass(frozen=True)
-class Kernel:
+#: a tensor (passed as a pointer to its data), None (a null pointer), an int or a Long
+Argument = Tensor | None | int
+
+
+class Kernel(NamedTuple):
     """An instance of a kernel template: ``Kernel("eisner", "float", 1)`` is ``eisner<float, 1>`` in eisner.cu."""
 
     name: str
@@ -57,8 +59,8 @@ class Backend(Protocol):
     #: lanes that work on one sentence and may need storage of their own
     lanes: int
 
-    def slots(self, sentences: int, slot_bytes: int) -> int:
-        """How many sentences to work on at once, each with a workspace of ``slot_bytes``."""
+    def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
+        """How many sentences to work on at once, each with a workspace of ``slot_bytes`` and ``work`` steps to do."""
         ...
 
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from gpuparse.backend.base import Argument, Kernel, source_text
+from gpuparse.backend.base import Argument, Kernel, Long, source_text
 from gpuparse.backend.cache import discard, fetch
 
+WORTH_A_THREAD = 50_000  # steps (about that many nanoseconds or less) that make up for waking a thread
 THREADS = "threads"  # threads.cpp, which runs the kernels
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-w")
 
@@ -110,18 +110,18 @@ def _library(name: str) -> ctypes.CDLL:
 _compiling = threading.Lock()
 
 
-@cache
-def _function(kernel: Kernel, signature: tuple[type, ...]) -> Callable[..., None]:
-    address = ctypes.c_void_p.in_dll(_library(kernel.name), kernel.symbol).value
-    assert address is not None
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, *signature)(address)
-    return partial(function, ctypes.cast(_library(THREADS).run_in_threads, ctypes.c_void_p))
-
-
 def _ctype(argument: Argument) -> type:
     if argument is None or isinstance(argument, Tensor):
         return ctypes.c_void_p
-    return ctypes.c_longlong if isinstance(argument, np.int64) else ctypes.c_int
+    return ctypes.c_longlong if isinstance(argument, Long) else ctypes.c_int
+
+
+def _function(kernel: Kernel, args: Sequence[Argument]) -> Callable[..., None]:
+    """The compiled kernel, to be called with (threads, arguments...); ``args`` show its arguments' types."""
+    address = ctypes.c_void_p.in_dll(_library(kernel.name), kernel.symbol).value
+    assert address is not None
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, *map(_ctype, args))(address)
+    return partial(function, ctypes.cast(_library(THREADS).run_in_threads, ctypes.c_void_p))
 
 
 class CpuBackend:
@@ -130,15 +130,16 @@ class CpuBackend:
     lanes = 1
 
     def __init__(self) -> None:
-        with _compiling:
-            _library(THREADS)  # raises if nothing can be compiled here
+        self._functions: dict[Kernel, Callable[..., None]] = {}
+        self._compiling = threading.Lock()
+        _library(THREADS)  # raises if nothing can be compiled here
 
-    def slots(self, sentences: int, slot_bytes: int) -> int:
-        return max(1, min(torch.get_num_threads(), sentences))
+    def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
+        return max(1, min(torch.get_num_threads(), sentences, sentences * work // WORTH_A_THREAD))
 
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
-        signature = tuple(map(_ctype, args))
-        with _compiling:
-            function = _function(kernel, signature)
-        values = [a.data_ptr() if isinstance(a, Tensor) else None if a is None else int(a) for a in args]
-        function(slots, *values)  # the GIL is released meanwhile
+        function = self._functions.get(kernel)
+        if function is None:
+            with self._compiling:
+                function = self._functions[kernel] = _function(kernel, args)
+        function(slots, *[a.data_ptr() if isinstance(a, Tensor) else a for a in args])  # without the GIL

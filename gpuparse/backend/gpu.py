@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpuparse.backend.base import Argument, Kernel, instances, source_text
+from gpuparse.backend.base import Argument, Kernel, Long, instances, source_text
 
 OPTIONS = ("--std=c++17",)
 MAX_BLOCK = 256  # BLOCK of lanes.cuh
@@ -47,7 +47,7 @@ class GpuBackend:
         built = self._module(code=source_text(kernel.name), options=OPTIONS, name_expressions=names)
         return built.get_function(kernel.expression)
 
-    def slots(self, sentences: int, slot_bytes: int) -> int:
+    def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
         return max(1, min(sentences, 65535, WORKSPACE_BYTES // max(1, slot_bytes)))
 
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
@@ -62,7 +62,7 @@ class GpuBackend:
             return self._pointer(argument)
         if argument is None:
             return np.intp(0)
-        return argument if isinstance(argument, np.int64) else np.int32(argument)
+        return np.int64(argument) if isinstance(argument, Long) else np.int32(argument)
 
 
 @contextlib.contextmanager

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Argument, Backend, Kernel, backend_for
+from gpuparse.backend import Argument, Backend, Kernel, Long, backend_for
 
 _NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
@@ -48,25 +47,29 @@ class Batch:
         args: Sequence[Argument],
         *,
         order: int | None = None,
+        work: int,
         doubles: int,
         ints: tuple[int, ...] = (),
         longs: int = 0,
         sizes: tuple[int, ...],
         scalars: tuple[int, ...] = (),
     ) -> None:
-        """Kernel arguments: ``args``, workspaces a slot (doubles, each of ints, longs), sizes, scalars, B, N, root."""
+        """Kernel arguments: ``args``, workspaces a slot (doubles, each of ints, longs), sizes, scalars, B, N, root.
+
+        ``work`` is about the number of steps for one sentence.
+        """
         if self.B == 0:
             return
         device = self.arcs.device
-        slots = self.backend.slots(self.B, 8 * (doubles + longs) + 4 * sum(ints))
-        work: list[Argument] = [torch.empty(slots * doubles, dtype=torch.float64, device=device)]
-        work += [torch.empty(slots * n, dtype=torch.int32, device=device) for n in ints]
+        slots = self.backend.slots(self.B, 8 * (doubles + longs) + 4 * sum(ints), work)
+        rooms: list[Argument] = [torch.empty(slots * doubles, dtype=torch.float64, device=device)]
+        rooms += [torch.empty(slots * n, dtype=torch.int32, device=device) for n in ints]
         if longs:
-            work.append(torch.empty(slots * longs, dtype=torch.int64, device=device))
-        tail: list[Argument] = [np.int64(n) for n in sizes]
+            rooms.append(torch.empty(slots * longs, dtype=torch.int64, device=device))
+        tail: list[Argument] = [Long(n) for n in sizes]
         tail += [*scalars, self.B, self.N, int(self.single_root)]
         kernel = Kernel(name, _NUMBERS[self.arcs.dtype], order)
-        self.backend.launch(kernel, [*args, *work, *tail], slots=slots, nodes=self.N)
+        self.backend.launch(kernel, [*args, *rooms, *tail], slots=slots, nodes=self.N)
 
     def heads(self, *leading: int) -> Tensor:
         return torch.empty(*leading, self.B, self.N, dtype=torch.int64, device=self.arcs.device)
@@ -77,7 +80,7 @@ _PAD = 8  # PAD of lanes.cuh on a CPU; a GPU needs less
 
 def _square(N: int) -> int:
     """square_size of eisner.cuh."""
-    return (N + 1) * ((N + 2 * _PAD + 7) // 8 * 8) + 2 * _PAD
+    return (N + 1) * ((N + 2 * _PAD + 7) // 8 | 1) * 8 + 2 * _PAD
 
 
 def _row(N: int) -> int:
@@ -95,7 +98,7 @@ def eisner(
 ) -> None:
     doubles = (3 if out is None else 5) * _planes(order) * _square(batch.N)
     args = [batch.arcs, u, v, batch.lengths, logz, out]
-    batch.launch("eisner", args, order=order, doubles=doubles, sizes=(doubles,))
+    batch.launch("eisner", args, order=order, work=batch.N**3, doubles=doubles, sizes=(doubles,))
 
 
 def matrix_tree(
@@ -104,13 +107,18 @@ def matrix_tree(
     N = batch.N
     doubles = _planes(order) * ((2 if out is None else 4) * N + 4) * _row(N)
     args = [batch.arcs, u, v, batch.lengths, logz, out]
-    batch.launch("matrix_tree", args, order=order, doubles=doubles, ints=(N,), sizes=(doubles,))
+    batch.launch("matrix_tree", args, order=order, work=N**3, doubles=doubles, ints=(N,), sizes=(doubles,))
 
 
 def eisner_argmax(batch: Batch) -> Tensor:
     heads, doubles, stack = batch.heads(), 3 * _square(batch.N), 3 * (2 * batch.N + 4)
     batch.launch(
-        "eisner_argmax", [batch.arcs, batch.lengths, heads], doubles=doubles, ints=(stack,), sizes=(doubles, stack)
+        "eisner_argmax",
+        [batch.arcs, batch.lengths, heads],
+        work=batch.N**3,
+        doubles=doubles,
+        ints=(stack,),
+        sizes=(doubles, stack),
     )
     return heads
 
@@ -119,7 +127,15 @@ def eisner_sample(batch: Batch, seed: Tensor, num: int) -> Tensor:
     heads, doubles = batch.heads(num), 3 * _planes(0) * _square(batch.N)
     stack = batch.backend.lanes * 3 * (2 * batch.N + 4)
     args = [batch.arcs, batch.lengths, seed, heads]
-    batch.launch("eisner_sample", args, doubles=doubles, ints=(stack,), sizes=(doubles, stack), scalars=(num,))
+    batch.launch(
+        "eisner_sample",
+        args,
+        work=batch.N**3 + num * batch.N**2,
+        doubles=doubles,
+        ints=(stack,),
+        sizes=(doubles, stack),
+        scalars=(num,),
+    )
     return heads
 
 
@@ -128,7 +144,15 @@ def matrix_tree_sample(batch: Batch, seed: Tensor, num: int) -> Tensor:
     heads, doubles = batch.heads(num), _planes(0) * (2 * N + 4) * _row(N)
     stack = batch.backend.lanes * 3 * N
     args = [batch.arcs, batch.lengths, seed, heads]
-    batch.launch("matrix_tree_sample", args, doubles=doubles, ints=(N, stack), sizes=(doubles, stack), scalars=(num,))
+    batch.launch(
+        "matrix_tree_sample",
+        args,
+        work=N**3 + num * N**2,
+        doubles=doubles,
+        ints=(N, stack),
+        sizes=(doubles, stack),
+        scalars=(num,),
+    )
     return heads
 
 
@@ -136,14 +160,24 @@ def eisner_topk(batch: Batch, k: int) -> Tensor:
     N = batch.N
     heads, cells, stack = batch.heads(k), N * (N + 1) // 2 * k, k * 4 * (2 * N + 4)
     args = [batch.arcs, batch.lengths, heads]
-    batch.launch("eisner_topk", args, doubles=3 * cells, ints=(3 * cells, stack), sizes=(cells, stack), scalars=(k,))
+    batch.launch(
+        "eisner_topk",
+        args,
+        work=k * N**3,
+        doubles=3 * cells,
+        ints=(3 * cells, stack),
+        sizes=(cells, stack),
+        scalars=(k,),
+    )
     return heads
 
 
 def mst(batch: Batch) -> Tensor:
     N = batch.N
     heads, doubles, ints = batch.heads(), N * N, N * N + 12 * N
-    batch.launch("mst", [batch.arcs, batch.lengths, heads], doubles=doubles, ints=(ints,), sizes=(doubles, ints))
+    batch.launch(
+        "mst", [batch.arcs, batch.lengths, heads], work=N**2, doubles=doubles, ints=(ints,), sizes=(doubles, ints)
+    )
     return heads
 
 
@@ -153,7 +187,14 @@ def mst_topk(batch: Batch, k: int) -> Tensor:
     ints = N * N + 12 * N + 2 * k + (k + 1) * ((N + 31) // 32)
     args = [batch.arcs, batch.lengths, heads]
     batch.launch(
-        "mst_topk", args, doubles=doubles, ints=(ints,), longs=(k + 1) * N, sizes=(doubles, ints), scalars=(k,)
+        "mst_topk",
+        args,
+        work=k * N**3,
+        doubles=doubles,
+        ints=(ints,),
+        longs=(k + 1) * N,
+        sizes=(doubles, ints),
+        scalars=(k,),
     )
     return heads
 
@@ -165,5 +206,5 @@ def check(arcs: Tensor, lengths: Tensor, backend: Backend | None = None) -> Tens
     if arcs.shape[0]:
         kernel = Kernel("check", _NUMBERS[arcs.dtype])
         args: list[Argument] = [arcs.contiguous(), lengths.contiguous(), flags, arcs.shape[0], arcs.shape[1]]
-        backend.launch(kernel, args, slots=backend.slots(arcs.shape[0], 1), nodes=arcs.shape[1])
+        backend.launch(kernel, args, slots=backend.slots(arcs.shape[0], 1, arcs.shape[1] ** 2), nodes=arcs.shape[1])
     return flags

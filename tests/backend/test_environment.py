@@ -149,9 +149,11 @@ def test_threads_follow_torch() -> None:
     backend, before = cpu.CpuBackend(), torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        assert backend.slots(10, 1) == 2 and backend.slots(1, 1) == 1 and backend.slots(0, 1) == 1
+        much, little = cpu.WORTH_A_THREAD, 1
+        assert backend.slots(10, 1, much) == 2 and backend.slots(1, 1, much) == 1 and backend.slots(0, 1, much) == 1
+        assert backend.slots(10, 1, little) == 1
         torch.set_num_threads(1)
-        assert backend.slots(10, 1) == 1
+        assert backend.slots(10, 1, much) == 1
     finally:
         torch.set_num_threads(before)
 
