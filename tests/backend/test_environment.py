@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
+import gpuparse as gp
 from gpuparse.backend import base, cache, choose, cpu
 from gpuparse.backend.gpu import GpuBackend
 
@@ -53,7 +55,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     for process in processes:
         assert finish(process) == [f"{RIGHT} True"]
     names = sorted(f.name.split("-")[0] for f in tmp_path.glob("*.so"))
-    assert names == ["check", "mst"]
+    assert names == ["mst", "threads"]
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -156,6 +158,30 @@ def test_threads_follow_torch() -> None:
         assert backend.slots(10, 1, much) == 1
     finally:
         torch.set_num_threads(before)
+
+
+def big_batch() -> torch.Tensor:
+    return torch.randn(8, 31, 31, generator=torch.Generator().manual_seed(0))  # enough work for two threads
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    arcs = big_batch()
+    expected = gp.ProjectiveTrees(arcs).log_partition  # the parent's threads exist now
+    child = os.fork()
+    if child == 0:
+        same = torch.equal(gp.ProjectiveTrees(arcs).log_partition, expected)
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_python_threads_at_once() -> None:
+    arcs = big_batch()
+    expected = gp.ProjectiveTrees(arcs).marginals
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: gp.ProjectiveTrees(arcs).marginals, range(40)))
+    assert all(torch.equal(mu, expected) for mu in found)
 
 
 def test_every_source_is_listed() -> None:
