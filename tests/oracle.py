@@ -71,9 +71,7 @@ class Enumeration:
         self.sorted_scores = self.scores.sort(descending=True).values
         self.has_tree = bool(self.max > NEG_INF)
         # trees with an arc of -inf, and all of them if there is no other, have probability 0
-        self.probs = (
-            torch.exp(self.scores - self.log_partition) if self.has_tree else torch.zeros_like(self.scores)
-        )
+        self.probs = torch.exp(self.scores - self.log_partition) if self.has_tree else torch.zeros_like(self.scores)
         self.marginals = torch.einsum("t,thm->hm", self.probs, self.arcs)
 
     def index(self, heads: Int64[Tensor, " N"]) -> int:

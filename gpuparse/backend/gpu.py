@@ -40,12 +40,11 @@ class GpuBackend:
         self._module = module
         self._pointer = pointer or (lambda tensor: np.intp(tensor.data_ptr()))
         self._stream = stream or _torch_stream
-        self._function = cache(self._compile)
+        self._compiled = cache(self._compile)
 
-    def _compile(self, kernel: Kernel, device: int) -> Any:
-        names = [k.expression for k in instances(kernel.name) if k.number == kernel.number]
-        built = self._module(code=source_text(kernel.name), options=OPTIONS, name_expressions=names)
-        return built.get_function(kernel.expression)
+    def _compile(self, name: str, number: str, device: int) -> Any:
+        names = [k.expression for k in instances(name) if k.number == number]
+        return self._module(code=source_text(name), options=OPTIONS, name_expressions=names)
 
     def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
         return max(1, min(sentences, 65535, WORKSPACE_BYTES // max(1, slot_bytes)))
@@ -54,8 +53,8 @@ class GpuBackend:
         block = min(MAX_BLOCK, -(-nodes // 32) * 32)
         tensor = next(a for a in args if isinstance(a, Tensor))
         with torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext(), self._stream():
-            function = self._function(kernel, tensor.device.index or 0)
-            function((slots,), (block,), tuple(map(self._argument, args)))
+            module = self._compiled(kernel.name, kernel.number, tensor.device.index or 0)
+            module.get_function(kernel.expression)((slots,), (block,), tuple(map(self._argument, args)))
 
     def _argument(self, argument: Argument) -> Any:
         if isinstance(argument, Tensor):

@@ -22,8 +22,6 @@ SCHEDULES = ("fwd", "rev", "rand")
 class EmulatedGpu(GpuBackend):
     """Launches by the code that launches on a GPU; the order in which threads run is chosen by ``schedule``."""
 
-    lanes = 64
-
     def __init__(self, emulated: Any) -> None:
         self.schedule = "fwd"
         self._emulated = emulated

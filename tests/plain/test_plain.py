@@ -32,9 +32,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def enumerate_batch(
-    arcs: Tensor, lengths: Tensor, *, single_root: bool, projective: bool
-) -> list[Enumeration]:
+def enumerate_batch(arcs: Tensor, lengths: Tensor, *, single_root: bool, projective: bool) -> list[Enumeration]:
     return [
         Enumeration(a[: n + 1, : n + 1], single_root=single_root, projective=projective)
         for a, n in zip(arcs, lengths.tolist(), strict=True)
@@ -86,9 +84,7 @@ def test_oracle_known_counts() -> None:
 def test_oracle_is_consistent() -> None:
     """Entropy = log Z - E[score], KL(p, p) = 0, KL = cross-entropy - entropy, log-probabilities sum to 1."""
     p, q = (
-        Enumeration(
-            random_instance(s, batch=1, forbidden=f, poison=False)[0][0], single_root=True, projective=False
-        )
+        Enumeration(random_instance(s, batch=1, forbidden=f, poison=False)[0][0], single_root=True, projective=False)
         for s, f in ((0, 0.3), (1, 0.0))
     )
     scores = torch.where(p.probs > 0, p.scores, 0.0)
@@ -103,9 +99,7 @@ def test_oracle_is_consistent() -> None:
 
 
 def test_logsumexp_at_minus_infinity() -> None:
-    x = torch.tensor(
-        [[NEG_INF, NEG_INF], [0.5, NEG_INF], [1e4, -1e4]], dtype=torch.float64, requires_grad=True
-    )
+    x = torch.tensor([[NEG_INF, NEG_INF], [0.5, NEG_INF], [1e4, -1e4]], dtype=torch.float64, requires_grad=True)
     y = semiring.logsumexp(x, 1)
     assert y.tolist() == [NEG_INF, 0.5, 1e4]
     g = x
@@ -123,9 +117,7 @@ def test_counts_by_zero_scores(n: int, single_root: bool, projective: bool) -> N
     arcs = torch.zeros(2, n + 3, n + 3, dtype=torch.float64)
     lengths = torch.tensor([n, n + 2])
     want = [math.log(count(m, single_root=single_root, projective=projective)) for m in (n, n + 2)]
-    close(
-        LOG_PARTITION[projective](arcs, lengths, single_root), torch.tensor(want, dtype=torch.float64), 1e-12
-    )
+    close(LOG_PARTITION[projective](arcs, lengths, single_root), torch.tensor(want, dtype=torch.float64), 1e-12)
 
 
 @families
@@ -372,9 +364,7 @@ def test_samples_of_wide_scores_are_trees() -> None:
 
 @families
 @roots
-def test_samples_survive_rounding(
-    monkeypatch: pytest.MonkeyPatch, single_root: bool, projective: bool
-) -> None:
+def test_samples_survive_rounding(monkeypatch: pytest.MonkeyPatch, single_root: bool, projective: bool) -> None:
     """Should a head of probability 0 ever be drawn, it is not taken."""
     monkeypatch.setattr(generic, "_draw", lambda p: p.argmin(1))
     arcs, lengths = random_instance(10, batch=6)
@@ -430,9 +420,7 @@ def test_any_instance(
 def test_offsets_cost_no_digits(single_root: bool, projective: bool) -> None:
     """A constant for all heads of a word is a constant of log Z and nothing to the marginals."""
     log_partition = LOG_PARTITION[projective]
-    arcs = (
-        torch.randn(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 64
-    ).round() / 64
+    arcs = (torch.randn(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 64).round() / 64
     lengths = torch.tensor([5, 4])
     offset = 2.0**20
     close(
@@ -451,16 +439,12 @@ def test_float32(single_root: bool, projective: bool) -> None:
     log_partition = LOG_PARTITION[projective]
     arcs, lengths = random_instance(8, dtype=torch.float32)
     wide = arcs.double()
-    assert torch.equal(
-        log_partition(arcs, lengths, single_root), log_partition(wide, lengths, single_root).float()
-    )
+    assert torch.equal(log_partition(arcs, lengths, single_root), log_partition(wide, lengths, single_root).float())
     v = torch.ones_like(arcs)
     p = generic.marginals(log_partition, arcs, lengths, single_root)
     assert torch.equal(p, generic.marginals(log_partition, wide, lengths, single_root).float())
     assert generic.hvp(log_partition, arcs, lengths, single_root, v).dtype == torch.float32
-    assert torch.equal(
-        ARGMAX[projective](arcs, lengths, single_root), ARGMAX[projective](wide, lengths, single_root)
-    )
+    assert torch.equal(ARGMAX[projective](arcs, lengths, single_root), ARGMAX[projective](wide, lengths, single_root))
 
 
 @families
@@ -490,9 +474,7 @@ def run_all(arcs: Tensor, lengths: Tensor, single_root: bool, projective: bool) 
         log_partition(arcs, lengths, single_root),
         generic.marginals(log_partition, arcs, lengths, single_root),
         generic.hvp(log_partition, arcs, lengths, single_root, torch.ones_like(arcs)),
-        generic.third(
-            log_partition, arcs, lengths, single_root, torch.ones_like(arcs), torch.ones_like(arcs)
-        ),
+        generic.third(log_partition, arcs, lengths, single_root, torch.ones_like(arcs), torch.ones_like(arcs)),
         argmax(arcs, lengths, single_root),
         generic.topk(argmax, arcs, lengths, single_root, 3),
         generic.sample(log_partition, arcs, lengths, single_root, 2),
