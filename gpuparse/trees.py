@@ -151,7 +151,7 @@ def tree_scores(arcs: Float[Tensor, "B N N"], heads: Int[Tensor, "*S B N"], leng
     B, N = arcs.shape[:2]
     word = is_word(lengths, N)
     index = torch.where(word & (heads >= 0), heads, 0).clamp(max=N - 1) * N + torch.arange(N, device=heads.device)
-    flat = index.movedim(-2, 0).reshape(B, -1)  # [B, S * N], so that the gradient needs no copy of arcs a sample
+    flat = index.movedim(-2, 0).flatten(1)  # [B, S * N], so that the gradient needs no copy of arcs a sample
     picked = arcs.reshape(B, N * N).gather(1, flat).reshape(B, *heads.shape[:-2], N).movedim(0, -2)
     return torch.where(word, picked, 0.0).sum(-1, dtype=torch.float64)
 
