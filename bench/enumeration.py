@@ -38,7 +38,6 @@ LIMIT = 1e-9
 BATCH = 500
 K = 5
 ASKED = 8  # trees of each sentence that log_prob is asked for
-RARE = 1e-300
 
 
 @cache
@@ -94,13 +93,11 @@ class Enumeration:
         found = torch.where(known[at] == asked, found, math.nan)
         return torch.where((heads == -1).all(-1), -math.inf, found)
 
-    def kl(self, other: Enumeration, got: Tensor) -> Tensor:
-        """KL(self || other); where only trees too rare for doubles make it infinite, as `got` has it."""
+    def kl(self, other: Enumeration) -> Tensor:
+        """KL(self || other)."""
         allowed, forbidden = self.scores > -math.inf, other.scores == -math.inf
         each = torch.where(allowed & ~forbidden, self.probs * (self.log_probs - other.log_probs), 0.0)
-        mass = torch.where(allowed & forbidden, self.probs, 0.0).sum(1)
-        infinite = (mass > RARE) | ((allowed & forbidden).any(1) & (got == math.inf))
-        return torch.where(infinite, math.inf, each.sum(1))
+        return torch.where((allowed & forbidden).any(1), math.inf, each.sum(1))
 
 
 @dataclass
@@ -189,7 +186,7 @@ def compare(report: Report, kind: type[TreeDistribution], batch: int, words: int
             "topk scores": [(top_scores[:, rows], ranked), (score, ranked)],
             "entropy": [(p.entropy()[rows], x.entropy())],
             "log_prob": [(log_prob[:, rows], x.score_of(asked[:, rows, cut]) - x.log_z)],
-            "KL": [(kl[rows], x.kl(y, kl[rows]))],
+            "KL": [(kl[rows], x.kl(y))],
         }
         for name, values in pairs.items():
             for got, want in values:

@@ -351,7 +351,10 @@ def main() -> int:
     print_environment(found)
     batches = {n: batch_of(n) for n in args.lengths}
     OUT.print(f"{DTYPES}; batches: {', '.join(f'n={n}: {b}' for n, b in batches.items())}")
-    OUT.print("medians of interleaved repetitions; 'log Z + marginals' asks for the one, then for the other;")
+    OUT.print(
+        "medians of interleaved repetitions; 'log Z + marginals' asks torch-struct for both, one by one, and gpuparse"
+    )
+    OUT.print("for the marginals, with which log Z comes;")
     OUT.print("'log Z + gradient' (multi-root) asks for the first and its backward, as training does\n")
 
     cases: list[Case] = []

@@ -202,3 +202,7 @@ def main() -> None:
         message = " ".join(str(error).split()) or "no message"
         print(f"gpuparse: {type(error).__name__}: {message} (GPUPARSE_DEBUG=1 for more)", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

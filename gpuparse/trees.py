@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 
 from gpuparse.ops import check_flags
 from gpuparse.plain.semiring import arc_mask
@@ -29,10 +30,19 @@ def can_look(tensor: Tensor, validate_args: bool | None) -> bool:
     return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor) and not torch.compiler.is_compiling()
 
 
+def _has_other_derivatives(tensor: Tensor) -> bool:
+    """Whether torch.func or forward mode follows this tensor, which the operators could not tell."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return True
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+
+
 def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:
     """``arcs`` if its type and shape are right."""
     if not isinstance(arcs, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(arcs).__name__}")
+    if not torch.compiler.is_compiling() and _has_other_derivatives(arcs):
+        raise ValueError(f"{name} must not be under torch.func or forward-mode derivatives; use torch.autograd instead")
     if arcs.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"{name} must be float32 or float64, got {str(arcs.dtype).removeprefix('torch.')}; convert it")
     if arcs.dim() != 3 or arcs.shape[1] != arcs.shape[2] or arcs.shape[1] < 2:

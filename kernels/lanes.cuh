@@ -58,7 +58,7 @@ DEVICE bool lane_is(int i, int k) { return i == k; }
 #if defined(__AVX512F__)
 constexpr int W = 8;
 #else
-constexpr int W = 8;
+constexpr int W = 4;
 #endif
 constexpr int PAD = 8;
 typedef double Pack __attribute__((vector_size(8 * W)));

@@ -53,6 +53,30 @@ DEVICE bool is_tree(const i64* heads, int n, int single_root, int* seen) {
   return team_broadcast(tree);
 }
 
+// First of the greatest in row[lo..hi).
+DEVICE Best row_argmax(const double* row, int lo, int hi) {
+#if ON_GPU
+  return team_argmax(lo, hi, [&](int u) { return row[u]; });
+#else
+  Best best{-infinity(), -1};
+  int u = lo;
+  if (hi - lo >= W) {
+    Pack value = splat<Pack>(-infinity()), at = splat<Pack>(-1.), here = Pack{};
+    for (int l = 0; l < W; ++l) here[l] = lo + l;
+    for (; u + W <= hi; u += W, here += (double)W) {
+      Pack x = pack(row + u);
+      Mask better = x > value;
+      value = choose(better, x, value);
+      at = choose(better, here, at);
+    }
+    for (int l = 0; l < W; ++l) best = Better{}(best, Best{value[l], (int)at[l]});
+  }
+  for (; u < hi; ++u)
+    if (row[u] > best.value) best = Best{row[u], u};
+  return best;
+#endif
+}
+
 // The contraction. Returns false if there is no tree.
 template <class In>
 DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w, i64* heads) {
@@ -65,9 +89,8 @@ DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w,
     done[v] = v == 0;
   }
   LANES(x, 2 * n + 1) parent[x] = -1;
-  for (int u = 0; u <= n; ++u)
-    LANES(v, n + 1) {
-      if (v == 0) continue;
+  for (int v = 1; v <= n; ++v)
+    LANES(u, n + 1) {
       w.in[(i64)v * N + u] = u == v ? -infinity() : (double)scores[(i64)u * N + v];
       w.to[(i64)v * N + u] = v;
     }
@@ -82,7 +105,7 @@ DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w,
     for (;;) {
       BARRIER();
       const double* row = w.in + (i64)v * N;
-      Best best = team_argmax(single_root ? 1 : 0, n + 1, [&](int u) { return row[u]; });
+      Best best = row_argmax(row, single_root ? 1 : 0, n + 1);
       if (best.index < 0 && single_root && row[0] > -infinity()) best = Best{row[0], 0};
       if (best.index < 0) return false;
       BARRIER();

@@ -7,7 +7,7 @@ struct Candidates {
   double* score;   // [k], best first
   int* prefix;     // [k]
   int* id;         // [k] where the tree lies
-  i64* heads;      // [k + 2, N]: row k is for scratch
+  i64* heads;      // [k + 1, N]: row k is for trials
   unsigned* excluded;  // [k + 1, words]
 };
 

@@ -36,7 +36,7 @@ Take = Callable[..., Any]
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute; what is refused and what is not read is the same."""
     if request.param == "torch":
-        monkeypatch.setattr(gpuparse.ops.structures, "takes_kernels", lambda arcs: False)
+        monkeypatch.setattr(gpuparse.ops.structures, "takes_kernels", lambda arcs, kernel: False)
     return str(request.param)
 
 

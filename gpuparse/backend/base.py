@@ -63,6 +63,10 @@ class Backend(Protocol):
         """How many sentences to work on at once, each with a workspace of ``slot_bytes`` and ``work`` steps to do."""
         ...
 
+    def prepare(self, name: str, number: str) -> None:
+        """Compile ``name``.cu for a number type, or raise whatever is in the way."""
+        ...
+
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
         """Run ``kernel`` with one team for each slot on sentences of at most ``nodes`` nodes."""
         ...

@@ -14,6 +14,10 @@ from gpuparse.backend.cpu import FLAGS, CpuBackend, compiler_version, cpu_model,
 from gpuparse.backend.gpu import GpuBackend
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 @cache
 def _choose(device_type: str) -> tuple[Backend | None, str]:
     """The backend of a kind of device, or None and the reason."""
@@ -29,8 +33,7 @@ def _choose(device_type: str) -> tuple[Backend | None, str]:
             return GpuBackend(), "compiled kernels"
     except Exception as error:  # whatever a broken CuPy or compiler throws, the torch path works
         hint = " (install gpuparse[cuda12] or gpuparse[cuda13])" if device_type == "cuda" else ""
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return None, f"{lines[0]}{hint}"
+        return None, f"{_first_line(error)}{hint}"
     return None, f"no kernels for {device_type} devices"
 
 
@@ -42,12 +45,33 @@ def _warn(device_type: str, reason: str) -> None:
         )
 
 
+@cache
+def _prepared(device_type: str, name: str, number: str) -> tuple[Backend | None, str]:
+    """The same for one kernel, which is compiled now if it can be."""
+    backend, reason = _choose(device_type)
+    if backend is not None:
+        try:
+            backend.prepare(name, number)
+        except Exception as error:  # as above
+            return None, _first_line(error)
+    return backend, reason
+
+
 def backend_for(device: torch.device) -> Backend | None:
     """The backend for tensors on ``device``; None stands for the plain torch path (one warning tells why)."""
     backend, reason = _choose(device.type)
     if backend is None:
         _warn(device.type, reason)
     return backend
+
+
+@torch.compiler.assume_constant_result
+def has_kernel(device_type: str, name: str, number: str) -> bool:
+    """Whether the kernel ``name`` serves a kind of device, or the plain torch path does (one warning tells why)."""
+    backend, reason = _prepared(device_type, name, number)
+    if backend is None:
+        _warn(device_type, reason)
+    return backend is not None
 
 
 def _version(package: str) -> str | None:

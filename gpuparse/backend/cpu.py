@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import threading
@@ -20,6 +21,7 @@ from gpuparse.backend.base import Argument, Kernel, Long, source_text
 from gpuparse.backend.cache import discard, fetch
 
 WORTH_A_THREAD = 50_000  # steps (about that many nanoseconds or less) that make up for waking a thread
+WORKSPACE_BYTES = 2**32  # fewer threads rather than more than this for their workspaces
 THREADS = "threads"  # threads.cpp, which runs the kernels
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-w")
 
@@ -31,9 +33,17 @@ class CompileError(RuntimeError):
 @cache
 def find_compiler() -> str | None:
     """``$CXX``, else the first of c++, g++ and clang++ on the path."""
-    if chosen := os.environ.get("CXX"):
-        return shutil.which(chosen.split()[0])
-    return next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    return _compiler_command()[0] if _compiler_command() else None
+
+
+@cache
+def _compiler_command() -> tuple[str, ...]:
+    """The compiler with the words that CXX has after it ("ccache g++", "g++ -m64"); empty if there is none."""
+    if words := shlex.split(os.environ.get("CXX", "")):
+        found = shutil.which(words[0])
+        return (found, *words[1:]) if found else ()
+    found = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
+    return (found,) if found else ()
 
 
 @cache
@@ -43,7 +53,12 @@ def compiler_version() -> str | None:
         return None
     try:
         answer = subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=True
+            [*_compiler_command(), "--version"],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -81,7 +96,7 @@ def _compile(name: str, target: Path) -> None:
     if compiler is None:
         raise CompileError("no C++ compiler found (set CXX, or install g++ or clang++)")
     for native in (native_flags(), ()):  # the second where the compiler does not know this processor
-        command = [compiler, *FLAGS, *native, "-x", "c++", "-", "-o", str(target)]
+        command = [*_compiler_command(), *FLAGS, *native, "-x", "c++", "-", "-o", str(target)]
         try:
             done = subprocess.run(command, input=source_text(name), capture_output=True, text=True, timeout=600)
         except (OSError, subprocess.SubprocessError) as error:
@@ -90,13 +105,15 @@ def _compile(name: str, target: Path) -> None:
             return
     if "No space left" in done.stderr:
         raise OSError(done.stderr.strip().splitlines()[-1])
-    raise CompileError(f"{compiler} could not compile {name}.cu: {(done.stderr.strip().splitlines() or ['?'])[0]}")
+    raise CompileError(
+        f"{compiler} could not compile the kernels ({name}): {(done.stderr.strip().splitlines() or ['?'])[0]}"
+    )
 
 
 @cache
 def _library(name: str) -> ctypes.CDLL:
     key = "\n".join(
-        (source_text(name), *FLAGS, *native_flags(), str(find_compiler()), str(compiler_version()), _cpu_features())
+        (source_text(name), *FLAGS, *native_flags(), *_compiler_command(), str(compiler_version()), _cpu_features())
     )
     file_name = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.so"
     path = fetch(file_name, lambda target: _compile(name, target))
@@ -105,9 +122,6 @@ def _library(name: str) -> ctypes.CDLL:
     except OSError:  # broken on disk: once more from the start
         discard(path)
         return ctypes.CDLL(str(fetch(file_name, lambda target: _compile(name, target))))
-
-
-_compiling = threading.Lock()
 
 
 def _ctype(argument: Argument) -> type:
@@ -135,7 +149,12 @@ class CpuBackend:
         _library(THREADS)  # raises if nothing can be compiled here
 
     def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
-        return max(1, min(torch.get_num_threads(), sentences, sentences * work // WORTH_A_THREAD))
+        room = WORKSPACE_BYTES // max(1, slot_bytes)
+        return max(1, min(torch.get_num_threads(), sentences, sentences * work // WORTH_A_THREAD, room))
+
+    def prepare(self, name: str, number: str) -> None:
+        with self._compiling:
+            _library(name)
 
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
         function = self._functions.get(kernel)

@@ -49,6 +49,11 @@ class GpuBackend:
     def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
         return max(1, min(sentences, 65535, WORKSPACE_BYTES // max(1, slot_bytes)))
 
+    def prepare(self, name: str, number: str) -> None:
+        with self._stream():
+            kernel = next(k for k in instances(name) if k.number == number)
+            self._compiled(name, number, torch.cuda.current_device()).get_function(kernel.expression)
+
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
         block = min(MAX_BLOCK, -(-nodes // 32) * 32)
         tensor = next(a for a in args if isinstance(a, Tensor))

@@ -16,6 +16,6 @@ class NonProjectiveTrees(TreeDistribution):
     structure = MATRIX_TREE
     projective = False
 
-    def _in_some_tree(self, centred: TreeDistribution) -> Bool[Tensor, "B N N"]:
+    def _in_some_tree(self, allowed: Bool[Tensor, "B N N"]) -> Bool[Tensor, "B N N"]:
         # By the graph alone: the marginals' rounding is absolute, so a rare arc and an impossible one look the same.
-        return arcs_in_some_tree(~centred.arcs.isneginf(), self.lengths, single_root=self.single_root)
+        return arcs_in_some_tree(allowed, self.lengths, single_root=self.single_root)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import operator
+from typing import Any, ClassVar, SupportsIndex
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,7 +39,8 @@ class TreeDistribution(Distribution):
             tree. Default: on a CPU yes; on a GPU no, since looking waits for the device.
 
     ``log_partition``, ``marginals``, ``max``, ``entropy()``, ``log_prob()`` and the KL divergence are differentiable,
-    twice and more; results have the dtype and device of ``arcs``.
+    twice and more; results have the dtype and device of ``arcs``. What was computed once is kept, with its graph: to
+    back through the same distribution twice, pass ``retain_graph=True`` the first time or make it anew.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -60,6 +62,10 @@ class TreeDistribution(Distribution):
                 raise no_tree_error(
                     arcs, self.lengths, int(without[0]), projective=self.projective, single_root=self.single_root
                 )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copy and pickle: what it is made of, not what was computed from that."""
+        return {key: value for key, value in self.__dict__.items() if key != "centred"} | {"_known": {}}
 
     def __repr__(self) -> str:
         B, N = self.arcs.shape[:2]
@@ -91,9 +97,9 @@ class TreeDistribution(Distribution):
         else:
             logz, mu = self.structure.marginals(self.arcs, self.lengths, self.single_root)
             value = mu if name == "marginals" else logz
-            if not self.arcs.requires_grad:
+            if not self.arcs.requires_grad and _may_keep():
                 self._known["log_partition"] = logz
-        if wanted or not self.arcs.requires_grad:
+        if (wanted or not self.arcs.requires_grad) and _may_keep():
             self._known[name] = value
         return value
 
@@ -112,7 +118,7 @@ class TreeDistribution(Distribution):
         """Heads of a best tree; among equals the same one every time."""
         if "argmax" not in self._known:
             self._known["argmax"] = self.structure.argmax(self.arcs.detach(), self.lengths, self.single_root)
-        return self._known["argmax"]
+        return self._known["argmax"].clone()  # the caller may write to it
 
     @property
     def mode(self) -> Int[Tensor, "B N"]:
@@ -131,9 +137,9 @@ class TreeDistribution(Distribution):
 
     def topk(self, k: int) -> tuple[Int[Tensor, "k B N"], Float[Tensor, "k B"]]:
         """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAX_K:
+        if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 1 <= (number := operator.index(k)) <= MAX_K:
             raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {k!r}")
-        heads = self.structure.topk(self.arcs.detach(), self.lengths, self.single_root, k)
+        heads = self.structure.topk(self.arcs.detach(), self.lengths, self.single_root, number)
         return heads, self._score(heads)
 
     def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B N"]:
@@ -148,6 +154,7 @@ class TreeDistribution(Distribution):
         heads = as_heads(value, self.arcs, self.lengths, self._looks)
         tree = is_tree(heads, self.lengths, projective=self.projective, single_root=self.single_root)
         value = tree_scores(self.arcs, heads, self.lengths) - self._sums("log_partition")
+        value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(tree, value, -torch.inf).to(self.arcs.dtype)
 
     def _centred(self) -> TreeDistribution:
@@ -158,19 +165,29 @@ class TreeDistribution(Distribution):
             top = arcs.detach().amax(1, keepdim=True)
             arcs = arcs - torch.where(top.isfinite(), top, 0.0)
             wide = type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False)
-            if not (torch.is_grad_enabled() or not self.arcs.requires_grad):
+            if (self.arcs.requires_grad and not torch.is_grad_enabled()) or not _may_keep():
                 return wide
             self.centred = wide
         return self.centred
 
-    def _in_some_tree(self, centred: TreeDistribution) -> Bool[Tensor, "B N N"]:
-        """Which arcs some tree has that this distribution does not forbid."""
-        return centred.marginals.detach() > 0
+    def _in_some_tree(self, allowed: Bool[Tensor, "B N N"]) -> Bool[Tensor, "B N N"]:
+        """Which of the allowed arcs some tree has, however rare it is."""
+        raise TypeError(f"{type(self).__name__} does not say which arcs its trees can have")
 
     def entropy(self) -> Float[Tensor, " B"]:
         """-sum p log p, exactly: log Z minus the expected score."""
         p = self._centred()
-        return (p.log_partition - _expected(p.marginals, p.arcs)).to(self.arcs.dtype)
+        return _not_negative(p.log_partition - _expected(p.marginals, p.arcs)).to(self.arcs.dtype)
+
+
+def _may_keep() -> bool:
+    """What is computed in inference mode cannot be used outside it."""
+    return torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()
+
+
+def _not_negative(value: Tensor) -> Tensor:
+    """Without the rounding that put it below 0; the gradient is left as it is."""
+    return value + (-value.detach()).clamp(min=0)
 
 
 def _expected(marginals: Float[Tensor, "B N N"], scores: Float[Tensor, "B N N"]) -> Float[Tensor, " B"]:
@@ -186,14 +203,14 @@ def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
     if p.arcs.shape != q.arcs.shape:
         raise ValueError(f"arcs of p and q must have the same shape, got {list(p.arcs.shape)} and {list(q.arcs.shape)}")
     if can_look(p.lengths, p._looks) and not torch.equal(p.lengths, q.lengths):
-        raise ValueError("lengths of p and q must be the same")
+        i = int((p.lengths != q.lengths).nonzero()[0])
+        raise ValueError(f"lengths of sentence {i} must be the same in p and q, got {p.lengths[i]} and {q.lengths[i]}")
     a, b = p._centred(), q._centred()
     mu = a.marginals
     only_p = b.arcs.isneginf() & ~a.arcs.isneginf()
     if can_look(only_p, p._looks) and not bool(only_p.any()):
         impossible = torch.zeros_like(p.lengths, dtype=torch.bool)
     else:
-        impossible = (only_p & p._in_some_tree(a)).flatten(1).any(1)
+        impossible = (only_p & p._in_some_tree(~a.arcs.isneginf())).flatten(1).any(1)
     value = b.log_partition - a.log_partition + _expected(mu, a.arcs) - _expected(mu, b.arcs)
-    value = value + (-value.detach()).clamp(min=0)  # rounding below 0
-    return torch.where(impossible, torch.inf, value).to(p.arcs.dtype)
+    return torch.where(impossible, torch.inf, _not_negative(value)).to(p.arcs.dtype)

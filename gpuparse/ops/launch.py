@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpuparse.backend import Argument, Backend, Kernel, Long, backend_for
 
-_NUMBERS = {torch.float32: "float", torch.float64: "double"}
+NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 
 def kernels_for(arcs: Tensor) -> Backend:
@@ -31,6 +31,8 @@ class Batch:
 
     @classmethod
     def of(cls, arcs: Tensor, lengths: Tensor, single_root: bool, backend: Backend | None = None) -> Batch:
+        if lengths.dtype != torch.int64 or lengths.shape != arcs.shape[:1]:
+            raise ValueError(f"lengths must be int64 of shape [B], got {lengths.dtype} of {list(lengths.shape)}")
         return cls(arcs.contiguous(), lengths.contiguous(), single_root, backend or kernels_for(arcs))
 
     @property
@@ -68,7 +70,7 @@ class Batch:
             rooms.append(torch.empty(slots * longs, dtype=torch.int64, device=device))
         tail: list[Argument] = [Long(n) for n in sizes]
         tail += [*scalars, self.B, self.N, int(self.single_root)]
-        kernel = Kernel(name, _NUMBERS[self.arcs.dtype], order)
+        kernel = Kernel(name, NUMBERS[self.arcs.dtype], order)
         self.backend.launch(kernel, [*args, *rooms, *tail], slots=slots, nodes=self.N)
 
     def heads(self, *leading: int) -> Tensor:
@@ -204,7 +206,7 @@ def check(arcs: Tensor, lengths: Tensor, backend: Backend | None = None) -> Tens
     backend = backend or kernels_for(arcs)
     flags = torch.empty(arcs.shape[0], dtype=torch.int32, device=arcs.device)
     if arcs.shape[0]:
-        kernel = Kernel("check", _NUMBERS[arcs.dtype])
+        kernel = Kernel("check", NUMBERS[arcs.dtype])
         args: list[Argument] = [arcs.contiguous(), lengths.contiguous(), flags, arcs.shape[0], arcs.shape[1]]
         backend.launch(kernel, args, slots=backend.slots(arcs.shape[0], 1, arcs.shape[1] ** 2), nodes=arcs.shape[1])
     return flags

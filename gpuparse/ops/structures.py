@@ -16,9 +16,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from gpuparse import plain
-from gpuparse.backend import backend_for
+from gpuparse.backend import has_kernel
 from gpuparse.ops import launch
-from gpuparse.ops.launch import Batch
+from gpuparse.ops.launch import NUMBERS, Batch
 
 LIBRARY = torch.library.Library("gpuparse", "DEF")
 
@@ -26,11 +26,9 @@ Arcs = Float[Tensor, "B N N"]
 Lengths = Int[Tensor, " B"]
 
 
-def takes_kernels(arcs: Tensor) -> bool:
-    """Whether operators serve this tensor (or would, for a fake one), or the plain torch path does."""
-    if isinstance(arcs, FakeTensor) or torch.compiler.is_compiling():
-        return True
-    return backend_for(arcs.device) is not None
+def takes_kernels(arcs: Tensor, kernel: str) -> bool:
+    """Whether this kernel's operator serves this tensor (or would, for a fake one), or the plain torch path does."""
+    return isinstance(arcs, FakeTensor) or has_kernel(arcs.device.type, kernel, NUMBERS[arcs.dtype])
 
 
 def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +68,7 @@ class Structure:
 
     def log_partition(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float64[Tensor, " B"]:
         """log Z in float64, without a gradient; -inf where there is no tree, NaN where a score read is NaN or +inf."""
-        if not takes_kernels(arcs):
+        if not takes_kernels(arcs, self.name):
             lengths, bad = _plain_check(arcs, lengths)
             return torch.where(bad, torch.nan, self.plain_log_partition(arcs.detach().double(), lengths, single_root))
         return self._log_partition(arcs.detach(), lengths, single_root)
@@ -79,7 +77,7 @@ class Structure:
         self, arcs: Arcs, lengths: Lengths, single_root: bool
     ) -> tuple[Float64[Tensor, " B"], Float[Tensor, "B N N"]]:
         """log Z in float64 and the probability of each arc, both differentiable."""
-        if not takes_kernels(arcs):
+        if not takes_kernels(arcs, self.name):
             lengths, bad = _plain_check(arcs, lengths)
             mu = plain.generic.marginals(self.plain_log_partition, arcs, lengths, single_root)
             logz = self.plain_log_partition(arcs.double(), lengths, single_root)
@@ -88,14 +86,14 @@ class Structure:
 
     def argmax(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Int[Tensor, "B N"]:
         """Heads of a best tree; all -1 where there is none or a score read is NaN or +inf."""
-        if not takes_kernels(arcs):
+        if not takes_kernels(arcs, self.best.__name__):
             lengths, bad = _plain_check(arcs, lengths)
             return torch.where(bad[:, None], -1, self.plain_argmax(arcs, lengths, single_root))
         return self._argmax(arcs, lengths, single_root)
 
     def topk(self, arcs: Arcs, lengths: Lengths, single_root: bool, k: int) -> Int[Tensor, "k B N"]:
         """Heads of the k best trees, best first; -1 for ranks that do not exist."""
-        if not takes_kernels(arcs):
+        if not takes_kernels(arcs, self.best_k.__name__):
             lengths, bad = _plain_check(arcs, lengths)
             heads = plain.generic.topk(self.plain_argmax, arcs, lengths, single_root, k)
             return torch.where(bad[:, None], -1, heads)
@@ -103,7 +101,7 @@ class Structure:
 
     def sample(self, arcs: Arcs, lengths: Lengths, single_root: bool, num: int) -> Int[Tensor, "num B N"]:
         """Heads of ``num`` trees drawn from each sentence's distribution, by torch's random numbers."""
-        if not takes_kernels(arcs):
+        if not takes_kernels(arcs, self.draw.__name__):
             lengths, bad = _plain_check(arcs, lengths)
             heads = plain.generic.sample(self.plain_log_partition, arcs, lengths, single_root, num)
             return torch.where(bad[:, None], -1, heads)
@@ -133,7 +131,7 @@ def _operators(s: Structure) -> dict[str, Callable[..., Any]]:
     def derivative(arcs: Tensor, lengths: Tensor, single_root: bool, *directions: Tensor) -> Tensor:
         batch = Batch.of(arcs, lengths, single_root)
         out = torch.empty_like(batch.arcs)
-        u, v = (*(d.contiguous() for d in directions), None)[:2]
+        u, v = (*(d.to(arcs.dtype).contiguous() for d in directions), None)[:2]
         s.sums(batch, len(directions), u, v, None, out)
         return out
 
@@ -240,4 +238,4 @@ _check = _define(
 
 def check_flags(arcs: Arcs, lengths: Lengths) -> Int[Tensor, " B"]:
     """For each sentence, among what is read: 1 a NaN or +inf, 2 a -inf, 4 its length is out of range; their sum."""
-    return _check(arcs, lengths) if takes_kernels(arcs) else plain.check.flags(arcs, lengths)
+    return _check(arcs, lengths) if takes_kernels(arcs, "check") else plain.check.flags(arcs, lengths)

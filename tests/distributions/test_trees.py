@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -12,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.autograd import forward_ad, grad, gradcheck, gradgradcheck
 from torch.distributions import Distribution, kl_divergence
 
 import gpuparse as gp
@@ -388,7 +390,7 @@ class TreeDistributionTests:
         shifted = self.distribution(arcs + 3.0, lengths, single_root=single_root)  # the same distribution
         close(kl_divergence(p, shifted), torch.zeros(len(arcs)), 1e-6 if dtype == F32 else 1e-13)
 
-    @pytest.mark.parametrize("gap", [5.0, 50.0, 300.0])
+    @pytest.mark.parametrize("gap", [5.0, 50.0, 300.0, 800.0, 1e5])
     def test_kl_of_a_forbidden_tree_that_is_rare(self, gap: float, single_root: bool) -> None:
         """However small the probability of what q forbids, the divergence is infinite."""
         arcs = torch.zeros(1, 3, 3, dtype=F64)
@@ -1071,6 +1073,50 @@ class TreeDistributionTests:
         uniform = low + (high - low) * torch.rand(arcs.shape, generator=generator(seed), dtype=F64)
         arcs = torch.where(arcs.isfinite(), uniform, arcs)
         self.check_against_plain(arcs, lengths, single_root, 1e-9)
+
+    # ------------------------------------------------------------------------------------ as an object
+
+    def test_other_kinds_of_derivatives_are_refused(self, single_root: bool) -> None:
+        """They would be silently wrong: the operators know reverse mode only."""
+        arcs = normal(1, 4, 4, seed=0)
+
+        def log_z(x: Tensor) -> Tensor:
+            return self.distribution(x, single_root=single_root).log_partition.sum()
+
+        with pytest.raises(ValueError, match=r"arcs must not be under torch\.func or forward-mode"):
+            torch.func.jvp(log_z, (arcs,), (arcs,))
+        with pytest.raises(ValueError, match=r"use torch\.autograd"):
+            torch.func.grad(log_z)(arcs)
+        with forward_ad.dual_level(), pytest.raises(ValueError, match="forward-mode"):
+            log_z(forward_ad.make_dual(arcs, arcs))
+
+    def test_copies(self, single_root: bool) -> None:
+        arcs = normal(2, 4, 4, seed=0).requires_grad_()
+        p = self.distribution(arcs, single_root=single_root)
+        results = p.log_partition, p.entropy(), p.argmax
+        for q in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+            assert torch.equal(q.log_partition, results[0]) and torch.equal(q.entropy(), results[1])
+            assert torch.equal(q.argmax, results[2])
+
+    def test_inference_mode_then_grad(self, single_root: bool) -> None:
+        arcs = normal(2, 4, 4, seed=0).requires_grad_()
+        p = self.distribution(arcs, single_root=single_root)
+        with torch.inference_mode():
+            inside = p.marginals, p.log_partition
+        loss = (p.marginals**2).sum() + p.log_partition.sum()
+        assert torch.equal(inside[0], p.marginals) and torch.equal(inside[1], p.log_partition)
+        assert bool(grad(loss, arcs)[0].any())
+
+    def test_what_is_given_out_is_the_callers(self, single_root: bool) -> None:
+        p = self.distribution(normal(1, 4, 4, seed=0), single_root=single_root)
+        before = p.max
+        p.argmax.fill_(0)
+        assert torch.equal(p.max, before)
+
+    def test_rounding_does_not_cross_zero(self, single_root: bool) -> None:
+        arcs = 1e4 * (2 * torch.rand(4, 41, 41, generator=generator(0), dtype=F64) - 1)
+        p = self.distribution(arcs, single_root=single_root)
+        assert bool((p.entropy() >= 0).all()) and bool((p.log_prob(p.argmax) <= 0).all())
 
 
 class TestProjectiveTrees(TreeDistributionTests):

@@ -27,6 +27,9 @@ class EmulatedGpu(GpuBackend):
         self._emulated = emulated
         super().__init__(module=self._build, pointer=lambda tensor: tensor, stream=contextlib.nullcontext)
 
+    def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
+        return min(2, super().slots(sentences, slot_bytes, work))  # so that blocks take several sentences, one by one
+
     def _build(self, **module: Any) -> Any:
         built = self._emulated(**module, arch="compute_80", race=True, opt="-O1")
         return _Module(built, self)

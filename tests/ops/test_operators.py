@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import gpuparse as gp
+from gpuparse.backend import choose
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 
 STRUCTURES = pytest.mark.parametrize("s", (EISNER, MATRIX_TREE), ids=lambda s: s.name)
@@ -53,3 +54,42 @@ def test_compiled_loss_is_the_same(kind: type[gp.ProjectiveTrees] | type[gp.NonP
     torch.testing.assert_close(compiled(arcs), loss(arcs))
     found, expected = torch.autograd.grad(compiled(arcs), arcs), torch.autograd.grad(loss(arcs), arcs)
     torch.testing.assert_close(found, expected)
+
+
+@STRUCTURES
+def test_lengths_must_be_int64(s: Structure) -> None:
+    arcs, lengths = example()
+    with pytest.raises(ValueError, match="lengths must be int64"):
+        getattr(torch.ops.gpuparse, f"{s.name}_argmax")(arcs.detach(), lengths.int(), True)
+
+
+def test_a_kernel_that_does_not_compile_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that kernel: the others stay, and one warning tells why."""
+    backend = choose._choose("cpu")[0]
+    assert backend is not None
+
+    def prepare(name: str, number: str) -> None:
+        if name == "eisner":
+            raise RuntimeError("the compiler ran out of memory\nand more")
+
+    monkeypatch.setattr(backend, "prepare", prepare)
+    choose._prepared.cache_clear()
+    arcs, lengths = example()
+    try:
+        with pytest.warns(RuntimeWarning, match="the compiler ran out of memory") as caught:
+            trees = gp.ProjectiveTrees(arcs, lengths)
+            trees.log_partition.sum().backward()
+        assert len(caught) == 1
+        torch.testing.assert_close(arcs.grad, EISNER._marginals(arcs.detach(), lengths, True)[1])
+        assert choose.has_kernel("cpu", "mst", "double")
+    finally:
+        choose._prepared.cache_clear()
+        choose._warn.cache_clear()
+
+
+def test_compiled_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    arcs, lengths = example()
+    expected = gp.mst(arcs, lengths)
+    monkeypatch.setattr(choose, "_prepared", lambda *_: (None, "GPUPARSE_BACKEND=torch"))
+    compiled = torch.compile(lambda x: gp.mst(x, lengths), backend="eager")
+    assert torch.equal(compiled(arcs.detach()), expected)
