@@ -157,7 +157,7 @@ def _operators(s: Structure) -> dict[str, Callable[..., Any]]:
 
     def back_marginals(ctx: Any, by_logz: Tensor | None, by_mu: Tensor | None) -> tuple[Any, ...]:
         arcs, lengths, mu = ctx.saved_tensors
-        first = None if by_logz is None else (by_logz[:, None, None] * mu).to(arcs.dtype)
+        first = None if by_logz is None else by_logz.to(mu.dtype)[:, None, None] * mu
         second = None if by_mu is None else hvp_op(arcs, lengths, ctx.single_root, by_mu)
         return second if first is None else first if second is None else first + second, None, None
 
