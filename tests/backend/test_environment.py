@@ -113,6 +113,12 @@ def test_broken_file_in_the_cache(tmp_path: Path) -> None:
     assert finish(start(GPUPARSE_CACHE=str(tmp_path))) == [f"{RIGHT} True"]
 
 
+def test_compiler_of_several_words(tmp_path: Path) -> None:
+    compiler = cpu.find_compiler()
+    out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX=f"env {compiler} -DUNUSED=1"))
+    assert out == [f"{RIGHT} True"]
+
+
 def test_no_compiler(tmp_path: Path) -> None:
     out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX="/nonexistent/c++"))
     assert out[0] == f"{RIGHT} False"
@@ -154,6 +160,7 @@ def test_threads_follow_torch() -> None:
         much, little = cpu.WORTH_A_THREAD, 1
         assert backend.slots(10, 1, much) == 2 and backend.slots(1, 1, much) == 1 and backend.slots(0, 1, much) == 1
         assert backend.slots(10, 1, little) == 1
+        assert backend.slots(10, cpu.WORKSPACE_BYTES, much) == 1  # memory before speed
         torch.set_num_threads(1)
         assert backend.slots(10, 1, much) == 1
     finally:
