@@ -1,14 +1,12 @@
-"""The command line: data on stdout, progress and errors on stderr; exit 0 done, 1 could not, 2 misused."""
+"""``gpuparse info``: what is here, and whether the kernels agree with plain torch."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import sys
 from importlib import metadata
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,34 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuparse import __version__, backend, selftest
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Exact distributions over dependency trees, on a GPU or a CPU.",
-)
+from gpuparse.cli.common import count, fail, size_text
 
 _PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"gpuparse {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _gpuparse(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
 def info(
     run_selftest: Annotated[
         bool,
@@ -102,7 +77,7 @@ def _print_report(console: Console, report: dict[str, Any]) -> None:
     console.print()
     for device in report["devices"]:
         if device["device"] == "cpu":
-            what = f"{device['model']}, {_count(device['threads'], 'thread')}"
+            what = f"{device['model']}, {count(device['threads'], 'thread')}"
         else:
             what = f"{device['name']}, compute capability {device['capability']}"
         path = _PATHS[device["path"]]
@@ -122,7 +97,7 @@ def _print_report(console: Console, report: dict[str, Any]) -> None:
         )
     line("kernels", report["kernels_dir"])
     state = "writable" if cache["writable"] else "not writable"
-    line("cache", cache["path"], f"{state}, {_count(cache['files'], 'file')}, {_size(cache['bytes'])}")
+    line("cache", cache["path"], f"{state}, {count(cache['files'], 'file')}, {size_text(cache['bytes'])}")
 
 
 def _checks() -> list[selftest.Check]:
@@ -170,39 +145,6 @@ def _finish(checks: list[selftest.Check]) -> None:
     """Leave with 1, saying why, unless there were checks and all are well."""
     bad = sum(not check.ok for check in checks)
     if not checks:
-        _fail("selftest: no compiled kernel runs here, so there was nothing to compare")
+        fail("selftest: no compiled kernel runs here, so there was nothing to compare")
     if bad:
-        _fail(f"selftest: {bad} of {_count(len(checks), 'check')} differ")
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"gpuparse: {message}", err=True)
-    raise typer.Exit(1)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
-
-
-def main() -> None:
-    """Run the command line; an unexpected error is one line, or a traceback where ``GPUPARSE_DEBUG=1``."""
-    try:
-        app()
-    except Exception as error:
-        if os.environ.get("GPUPARSE_DEBUG") == "1":
-            raise
-        message = " ".join(str(error).split()) or "no message"
-        print(f"gpuparse: {type(error).__name__}: {message} (GPUPARSE_DEBUG=1 for more)", file=sys.stderr)
-        raise SystemExit(1) from None
-
-
-if __name__ == "__main__":
-    main()
+        fail(f"selftest: {bad} of {count(len(checks), 'check')} differ")
