@@ -9,7 +9,12 @@ from typing import Annotated
 import typer
 
 from gpuparse import __version__
+from gpuparse.cli.evaluate import evaluate
 from gpuparse.cli.info import info
+from gpuparse.cli.parse import parse
+from gpuparse.cli.render import render
+from gpuparse.cli.sample import sample
+from gpuparse.cli.train import train
 
 app = typer.Typer(
     add_completion=False,
@@ -17,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Dependency parsing as structured inference, on a GPU or a CPU.",
 )
-for command in (info,):
+for command in (train, parse, evaluate, render, sample, info):
     app.command()(command)
 
 

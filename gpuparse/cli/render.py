@@ -1,0 +1,141 @@
+"""``gpuparse render``: trees drawn on an HTML page or in the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuparse.cli.common import count, fail
+from gpuparse.data.conllu import Sentence, read_conllu
+from gpuparse.render.compare import CONFIDENCE_KEY, Parse, parses, text_of
+from gpuparse.render.measure import drawable
+from gpuparse.render.page import Tally, output_file, write_page
+from gpuparse.render.text import tree_text
+
+
+def render(
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="The parsed CoNLL-U file, or - for standard input; *.gz is unpacked.")
+    ],
+    gold: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The same sentences with the right trees: mark the differences.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where the page goes; - is standard output.")
+    ] = "-",
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Draw N sentences at most.")] = None,
+    only_errors: Annotated[
+        bool, typer.Option("--only-errors", help="Draw only sentences with a wrong head or label (wants --gold).")
+    ] = False,
+    confidence_key: Annotated[
+        str, typer.Option(metavar="KEY", help="The key in MISC that has the probability of each word's arc.")
+    ] = CONFIDENCE_KEY,
+    title: Annotated[str | None, typer.Option(help="The page's title; else the file's name.")] = None,
+    text: Annotated[bool, typer.Option("--text", help="Draw in text, for the terminal, instead of a page.")] = False,
+) -> None:
+    """Draw dependency trees on one HTML page that needs nothing else, or as text."""
+    if source == gold == "-":
+        fail("standard input can be INPUT or --gold, not both", 2)
+    if only_errors and gold is None:
+        fail("--only-errors: there are no errors to find without --gold FILE", 2)
+    if output == "-" and not text and sys.stdout.isatty():
+        fail("a page is not for the terminal: give --output FILE, or --text to draw in text", 2)
+    for given in (source, gold):
+        if given is not None and _is_same(given, output):
+            fail(f"--output: {output} is the input; give another name", 2)
+    sentences = _some(source)
+    right = None if gold is None else read_conllu(gold)
+    try:
+        if text:
+            with output_file(output) as stream:
+                drawn = (
+                    _drawn(number, parse) for number, parse in _parses(sentences, right, confidence_key, only_errors)
+                )
+                for tree in islice(drawn, limit):
+                    stream.write(tree)
+            return
+        tally = write_page(
+            sentences,
+            output,
+            gold=right,
+            title=title or _name(source),
+            note="" if gold is None else f"{_name(source)} compared with {_name(gold)}",
+            limit=limit,
+            only_errors=only_errors,
+            confidence_key=confidence_key,
+        )
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:
+        fail(str(error))
+    typer.echo(_said(tally, output), err=True)
+
+
+def _some(source: str) -> Iterator[Sentence]:
+    """The sentences of a file that has some."""
+    empty = True
+    for sentence in read_conllu(source):
+        empty = False
+        yield sentence
+    if empty:
+        raise ValueError(f"{_name(source)}: no sentences to draw")
+
+
+def _is_same(one: str, other: str) -> bool:
+    return "-" not in (one, other) and os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == "-" else Path(source).name
+
+
+def _said(tally: Tally, output: str) -> str:
+    where = "" if output == "-" else f"{output}: "
+    scores = f", UAS {tally.uas:.2f}, LAS {tally.las:.2f}" if tally.compared and tally.words else ""
+    wrong = f", {tally.wrong_sentences:,} with errors" if tally.compared else ""
+    return f"{where}{count(tally.shown, 'tree')} of {count(tally.sentences, 'sentence')}{wrong}{scores}"
+
+
+def _parses(
+    sentences: Iterable[Sentence], gold: Iterable[Sentence] | None, key: str, only_errors: bool
+) -> Iterable[tuple[int, Parse]]:
+    found = enumerate(parses(sentences, gold, confidence_key=key), 1)
+    return ((number, parse) for number, parse in found if parse.wrong or not only_errors)
+
+
+def _drawn(number: int, parse: Parse) -> str:
+    """A sentence in text: a line about it, its text, the tree and an empty line."""
+    head = [str(number), parse.sentence.sent_id or "", count(len(parse.words), "word")]
+    if parse.outcomes is not None:
+        head += [f"UAS {100 * parse.right_heads / len(parse.words):.1f}"]
+        head += [f"LAS {100 * parse.right_labels / len(parse.words):.1f}"]
+    if min(parse.heads) < 0:
+        tree = "(not parsed)"
+    else:
+        try:
+            tree = tree_text([-1, *parse.heads], parse.words, [_label(parse, i) for i in range(len(parse.words))])
+        except ValueError as error:
+            tree = f"(not a tree: {error})"
+    return "\n".join([drawable("  ".join(filter(None, head))), drawable(text_of(parse.sentence)), tree, "", ""])
+
+
+def _label(parse: Parse, index: int) -> str:
+    """The label of a word, how sure it is, and what would be right."""
+    parts = [parse.labels[index] or "_"]
+    sure = parse.confidence[index]
+    if sure is not None:
+        parts.append(f"{sure:.2f}")
+    if parse.outcomes is not None and parse.outcomes[index] not in {"right", "subtype"}:
+        assert parse.gold_heads is not None and parse.gold_labels is not None
+        head = parse.gold_heads[index]
+        of = f" of {head} {parse.words[head - 1]}" if parse.outcomes[index] == "head" and head else ""
+        parts.append(f"× {parse.gold_labels[index] or '_'}{of}")
+    return "  ".join(parts)

@@ -1,0 +1,212 @@
+"""The configuration of a model and its training: TOML files, dotted overrides, checks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import tomli_w
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is learned from."""
+
+    train: str = ""  # CoNLL-U files; the built-in treebank where empty
+    dev: str = ""
+    min_count: int = 2  # rarer words are unknown
+    max_words: int = 0  # longer sentences are left out of training; 0: none is
+    on_bad: Literal["error", "skip"] = "error"  # a sentence whose heads are no tree
+
+
+@dataclass(frozen=True)
+class ScorerConfig:
+    """What gives arcs and labels their scores."""
+
+    kind: Literal["biaffine", "templates"] = "biaffine"
+    # The vectors a word begins with; 0 leaves one out.
+    word: int = 100
+    char: int = 32  # of one character
+    chars: int = 100  # of a word's characters together
+    tag: int = 50
+    feats: int = 50
+    pretrained: str = ""  # a Hugging Face encoder, by name or directory
+    pretrained_layers: int = 4  # that are mixed
+    pretrained_freeze: bool = False
+    # The encoder.
+    hidden: int = 300  # of an LSTM, each way
+    layers: int = 3  # 0: none
+    # The scores.
+    arc: int = 400
+    label: int = 100
+    grandparents: int = 0  # rank of the trilinear scores; 0: none
+    siblings: int = 0
+    # Dropout.
+    embedding_dropout: float = 0.33
+    encoder_dropout: float = 0.33
+    mlp_dropout: float = 0.33
+    # Feature templates (kind = "templates"); grandparents and siblings are on or off there.
+    bits: int = 18  # a table has at most 2^bits weights
+    label_bits: int = 15  # a table of labels at most 2^label_bits rows
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How it is learned."""
+
+    objective: Literal["nll", "local", "hinge", "perceptron", "mira"] = "nll"
+    projective: bool = False
+    single_root: bool = True
+    epochs: int = 30
+    batch_words: int = 1500  # nodes of a batch, padding counted
+    learning_rate: float = 2e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 1e-4
+    warmup: float = 0.05  # share of all steps
+    decay: Literal["linear", "cosine", "none"] = "linear"
+    clip: float = 5.0  # norm of the gradient; 0: not clipped
+    average: float = 0.995  # weights evaluated are an exponential average of this decay; 0: the last ones
+    pretrained_rate: float = 0.02  # learning rate of a pretrained encoder, as a share
+    margin: float = 1.0  # hinge: cost of a wrong head
+    aggressiveness: float = 0.01  # MIRA's C
+    patience: int = 0  # epochs without a better dev LAS before stopping; 0: never
+    bf16: bool = False
+    seed: int = 1
+    checkpoint_seconds: float = 60.0  # between checkpoints within an epoch
+
+
+@dataclass(frozen=True)
+class Config:
+    """All of it."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    @classmethod
+    def load(cls, path: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
+        """Read a TOML file (defaults where ``None``), then apply overrides such as ``training.epochs=10``."""
+        tables: dict[str, Any] = {}
+        if path is not None:
+            try:
+                tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ValueError(f"{path}: not TOML: {error}") from None
+        for override in overrides:
+            _override(tables, override)
+        return cls.from_dict(tables, str(path) if path is not None else "configuration")
+
+    @classmethod
+    def from_dict(cls, tables: Mapping[str, Any], source: str = "configuration") -> Config:
+        """The configuration of nested tables; an unknown or wrong entry is a ``ValueError`` that names it."""
+        config = _section(cls, tables, source, "")
+        _check(config, source)
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.to_dict())
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    *path, last = name.strip().split(".")
+    if not equals or not all((*path, last)):
+        raise ValueError(f"--set {override}: wanted section.name=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    for part in path:
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            raise ValueError(f"--set {override}: {part} is a value, not a section")
+    tables[last] = value
+
+
+def _section(cls: type[Section], given: Mapping[str, Any], source: str, prefix: str) -> Section:
+    hints = get_type_hints(cls)
+    known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"{source}: no setting {prefix}{name}; there are {', '.join(known)}")
+        hint = hints[name]
+        if is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{source}: {prefix}{name} is a section, not a value")
+            values[name] = _section(hint, value, source, f"{prefix}{name}.")  # type: ignore[arg-type]
+        else:
+            values[name] = _value(hint, value, f"{source}: {prefix}{name}")
+    return cls(**values)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ValueError(f"{where} is {value!r}; wanted one of {', '.join(map(repr, get_args(hint)))}")
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{where} is {value!r}; wanted {_KIND[hint]}")
+    return value
+
+
+_KIND = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+
+def _check(config: Config, source: str) -> None:
+    """Settings of the right type that make no sense."""
+    scorer, training = config.scorer, config.training
+
+    def wrong(name: str, wanted: str) -> ValueError:
+        section, _, setting = name.partition(".")
+        return ValueError(f"{source}: {name} is {getattr(getattr(config, section), setting)!r}; wanted {wanted}")
+
+    for name in ("embedding_dropout", "encoder_dropout", "mlp_dropout"):
+        if not 0 <= getattr(scorer, name) < 1:
+            raise wrong(f"scorer.{name}", "a number in [0, 1)")
+    for name in ("word", "chars", "tag", "feats", "layers", "grandparents", "siblings", "pretrained_layers"):
+        if getattr(scorer, name) < 0:
+            raise wrong(f"scorer.{name}", "0 or more")
+    for name in ("char", "hidden", "arc", "label"):
+        if getattr(scorer, name) < 1:
+            raise wrong(f"scorer.{name}", "1 or more")
+    for name in ("bits", "label_bits"):
+        if not 1 <= getattr(scorer, name) <= 30:
+            raise wrong(f"scorer.{name}", "1 to 30")
+    if not (scorer.word or scorer.chars or scorer.tag or scorer.feats or scorer.pretrained):
+        raise ValueError(
+            f"{source}: scorer has no vectors of words; one of word, chars, tag, feats, pretrained is wanted"
+        )
+    for name in ("epochs", "batch_words"):
+        if getattr(training, name) < 1:
+            raise wrong(f"training.{name}", "1 or more")
+    for name in ("weight_decay", "clip", "margin", "patience", "seed", "checkpoint_seconds", "pretrained_rate"):
+        if not 0 <= getattr(training, name) < float("inf"):
+            raise wrong(f"training.{name}", "0 or more")
+    for name in ("learning_rate", "aggressiveness"):
+        if not 0 < getattr(training, name) < float("inf"):
+            raise wrong(f"training.{name}", "more than 0")
+    for name in ("beta1", "beta2", "average", "warmup"):
+        if not 0 <= getattr(training, name) < 1:
+            raise wrong(f"training.{name}", "a number in [0, 1)")
+    if config.data.min_count < 1:
+        raise wrong("data.min_count", "1 or more")
+    online = training.objective in ("perceptron", "mira")
+    if online and scorer.kind != "templates":
+        raise wrong("training.objective", "nll, local or hinge (perceptron and mira train scorer.kind templates)")

@@ -1,0 +1,53 @@
+"""What became of a corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+KEPT = 100
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A sentence that was written as it was read, and why."""
+
+    source: str
+    line: int
+    sent_id: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        name = f"{self.source}:{self.line}"
+        if self.sent_id is not None:
+            name += f" ({self.sent_id})"
+        return f"{name}: {self.reason}"
+
+
+@dataclass
+class Report:
+    """Counts of the whole corpus, those of an interrupted run before included."""
+
+    sentences: int = 0
+    """Sentences written, parsed or not."""
+    words: int = 0
+    """Words parsed."""
+    failed: int = 0
+    """Sentences written unparsed."""
+    failures: list[Failure] = field(default_factory=list)
+    """The first hundred failures of this run."""
+    bytes: int = 0
+    """Input read so far, unpacked."""
+    earlier_sentences: int = 0
+    """Sentences that an interrupted run had written."""
+    earlier_words: int = 0
+    """Words that an interrupted run had parsed."""
+    finished_before: bool = False
+    """Whether there was nothing left to do."""
+    seconds: dict[str, float] = field(default_factory=lambda: {"read": 0.0, "predict": 0.0, "write": 0.0})
+    """Where the time of this run went."""
+
+    def add(self, failure: Failure) -> None:
+        """Count a failure, and keep it if there are few."""
+        self.failed += 1
+        if len(self.failures) < KEPT:
+            self.failures.append(failure)

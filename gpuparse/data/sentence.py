@@ -1,0 +1,367 @@
+"""A sentence of CoNLL-U: its text to the byte, its columns on demand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_COLUMNS = 10
+_STEP = _COLUMNS + 1  # ten fields and the line end
+_BLANK = " \t\r\n"
+_ID = re.compile(r"([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?|(0|[1-9][0-9]{0,8})\.([1-9][0-9]{0,8})")
+_HEAD = re.compile(r"0|[1-9][0-9]{0,8}")
+_NUMBERS = [str(number) for number in range(1024)]
+
+
+class ConlluError(ValueError):
+    """Something is wrong with CoNLL-U data; the message is one line, ``file:line: what; what to do``."""
+
+
+class Sentence:
+    """One sentence of a CoNLL-U file, its text kept exactly as it was read.
+
+    The text is taken apart when a column is asked for first, and only once. ``len(sentence)`` is the number of words:
+    ranges and empty nodes do not count. A block of comments without words is a sentence of length 0.
+    """
+
+    __slots__ = ("_fields", "_parts", "_rows", "line", "source", "text")
+
+    def __init__(self, text: str, source: str = "<text>", line: int = 1) -> None:
+        self.text = text
+        """Every character, with comments, line ends and the blank lines that follow."""
+        self.source = source
+        """The file's name."""
+        self.line = line
+        """The number of the text's first line in its file, from 1."""
+        self._fields: list[str] | None = None
+        self._rows: list[int] | None = None
+        self._parts = ("", "")
+
+    @classmethod
+    def from_words(
+        cls,
+        words: Sequence[str],
+        upos: Sequence[str] | None = None,
+        *,
+        lemmas: Sequence[str] | None = None,
+        xpos: Sequence[str] | None = None,
+        feats: Sequence[str] | None = None,
+        heads: Sequence[int] | None = None,
+        deprels: Sequence[str] | None = None,
+        misc: Sequence[str] | None = None,
+        comments: Sequence[str] = (),
+        source: str = "<words>",
+        line: int = 1,
+    ) -> Sentence:
+        """Build a sentence of plain words; a column that is not given is ``_``."""
+        count = len(words)
+        columns: list[Sequence[str]] = [[str(number) for number in range(1, count + 1)]]
+        given = {"words": words, "lemmas": lemmas, "upos": upos, "xpos": xpos, "feats": feats}
+        given |= {"heads": None if heads is None else [str(head) for head in heads]}
+        given |= {"deprels": deprels, "deps": None, "misc": misc}
+        for name, column in given.items():
+            if column is None:
+                column = ["_"] * count
+            _check_values(name, column, count)
+            columns.append(column)
+        for comment in comments:
+            if not comment.startswith("#") or "\n" in comment or "\r" in comment:
+                raise ValueError(f"comments: {comment!r} is not one line that begins with '#'")
+        lines = [*comments, *map("\t".join, zip(*columns, strict=True)), "", ""]
+        return cls("\n".join(lines), source, line)
+
+    def __repr__(self) -> str:
+        return f"Sentence({self.source}:{self.line}: {self.text.count(chr(10))} lines)"
+
+    def __len__(self) -> int:
+        fields = self._split()
+        return (len(fields) + 1) // _STEP if self._rows is None else len(self._rows)
+
+    @property
+    def words(self) -> list[str]:
+        """FORM of every word."""
+        return self._column(1)
+
+    @property
+    def lemmas(self) -> list[str]:
+        """LEMMA of every word."""
+        return self._column(2)
+
+    @property
+    def upos(self) -> list[str]:
+        """UPOS of every word."""
+        return self._column(3)
+
+    @property
+    def xpos(self) -> list[str]:
+        """XPOS of every word."""
+        return self._column(4)
+
+    @property
+    def feats(self) -> list[str]:
+        """FEATS of every word."""
+        return self._column(5)
+
+    @property
+    def heads(self) -> list[int]:
+        """HEAD of every word; a :class:`ConlluError` where one is missing, no number or no word of the sentence."""
+        column = self._column(6)
+        try:
+            heads = list(map(int, column))
+        except ValueError:
+            heads = []
+        if list(map(str, heads)) != column or (heads and not 0 <= min(heads) <= max(heads) <= len(heads)):
+            self._explain_heads(column)
+        return heads
+
+    @property
+    def deprels(self) -> list[str]:
+        """DEPREL of every word."""
+        return self._column(7)
+
+    @property
+    def misc(self) -> list[str]:
+        """MISC of every word."""
+        return [value.rstrip("\r") for value in self._column(9)]
+
+    @property
+    def comments(self) -> list[str]:
+        """The comment lines, with their ``#``; of a malformed sentence too."""
+        head = self.text[: _first_line_of_words(self.text)].lstrip("\ufeff")
+        return [line.rstrip("\r") for line in head.split("\n") if line.startswith("#")]
+
+    @property
+    def sent_id(self) -> str | None:
+        """What the comment ``# sent_id = ...`` says."""
+        for comment in self.comments:
+            key, equals, value = comment[1:].partition("=")
+            if equals and key.strip() == "sent_id":
+                return value.strip()
+        return None
+
+    def line_of(self, word: int) -> int:
+        """The line number, in the file, of a word (from 1)."""
+        if not 1 <= word <= len(self):
+            raise ValueError(f"word: {word} is not between 1 and {len(self)}")
+        row = word - 1 if self._rows is None else self._rows[word - 1]
+        return self._line_of_row(row)
+
+    def with_parse(
+        self,
+        heads: Sequence[int],
+        deprels: Sequence[str] | None = None,
+        misc: Mapping[str, Sequence[str]] | None = None,
+    ) -> Sentence:
+        """The same sentence with other heads and, where given, labels; all else is as it was, to the byte.
+
+        ``misc`` adds ``Key=value`` to each word's MISC, last, in place of an earlier value of that key.
+        """
+        fields = self._split().copy()
+        count = len(self)
+        if len(heads) != count:
+            raise ValueError(f"heads: {len(heads)} for {count} words ({self.source}:{self.line})")
+        if count == 0:
+            return Sentence(self.text, self.source, self.line)
+        if not 0 <= min(heads) <= max(heads) <= count:
+            raise ValueError(f"heads: not between 0 and {count} everywhere ({self.source}:{self.line})")
+        self._replace(fields, 6, list(map(_number, heads)))
+        if deprels is not None:
+            _check_values("deprels", deprels, count)
+            self._replace(fields, 7, deprels)
+        for key, values in (misc or {}).items():
+            _check_values(f"misc[{key!r}]", values, count)
+            new = [_with_key(old, key, value) for old, value in zip(self._pick(fields, 9), values, strict=True)]
+            self._replace(fields, 9, new)
+        before, after = self._parts
+        text = "\t".join(fields).replace("\t\n\t", "\n")
+        parsed = Sentence(f"{before}{text}{after}", self.source, self.line)
+        parsed._fields, parsed._rows, parsed._parts = fields, self._rows, self._parts
+        return parsed
+
+    def check(self) -> None:
+        """Raise :class:`ConlluError` unless every line has ten columns and the IDs count the words from 1."""
+        self._split()
+
+    def _column(self, index: int) -> list[str]:
+        return self._pick(self._split(), index)
+
+    def _pick(self, fields: list[str], index: int) -> list[str]:
+        column = fields[index::_STEP]
+        return column if self._rows is None else [column[row] for row in self._rows]
+
+    def _replace(self, fields: list[str], index: int, values: Sequence[str]) -> None:
+        if self._rows is None:
+            fields[index::_STEP] = values
+        else:
+            for row, value in zip(self._rows, values, strict=True):
+                fields[row * _STEP + index] = value
+
+    def _split(self) -> list[str]:
+        """The fields of the word lines, ten and a line end for each line."""
+        if self._fields is not None:
+            return self._fields
+        text = self.text
+        if not text.isascii():
+            self._check_encoding()
+        begin = _first_line_of_words(text)
+        end = text.find("\n", max(begin, len(text.rstrip(_BLANK))))
+        if end < 0:
+            end = len(text)
+        self._parts = (text[:begin], text[end:])
+        if begin == end:
+            self._fields = []
+            return self._fields
+        # A line end becomes a field by itself, so that one split does all, and what is no line end stays in its field.
+        fields = text[begin:end].replace("\n", "\t\n\t").split("\t")
+        lines, left = divmod(len(fields) + 1, _STEP)
+        ids = fields[::_STEP]
+        if left or fields[_COLUMNS::_STEP].count("\n") != lines - 1 or ids != _numbers_to(lines):
+            self._rows = self._check_lines(text[begin:end].split("\n"))
+        if "" in fields[1::_STEP]:
+            row = fields[1::_STEP].index("")
+            raise self._error(row, "the FORM (column 2) is empty; write _ where there is none")
+        self._fields = fields
+        return fields
+
+    def _check_encoding(self) -> None:
+        try:
+            self.text.encode()
+        except UnicodeEncodeError as error:
+            line = self.line + self.text.count("\n", 0, error.start)
+            raise ConlluError(f"{self.source}:{line}: not UTF-8; convert the file to UTF-8") from None
+
+    def _check_lines(self, lines: list[str]) -> list[int]:
+        """The rows that are words, after a look at every line."""
+        rows: list[int] = []
+        empty = (0, 0)  # the last empty node
+        until = 0  # the end of the last range
+        for row, line in enumerate(lines):
+            columns = line.count("\t") + 1
+            if not line.strip(_BLANK):
+                raise self._error(row, "a blank line inside a sentence; read several sentences with read_conllu")
+            if line.startswith("#"):
+                raise self._error(row, "a comment between words; move it before the first word")
+            if columns != _COLUMNS:
+                what = "column" if columns == 1 else "columns"
+                raise self._error(row, f"{columns} {what} where CoNLL-U has {_COLUMNS}; separate columns by one tab")
+            name = line[: line.index("\t")]
+            match = _ID.fullmatch(name)
+            last = len(rows)
+            if match is None:
+                raise self._error(row, f"the ID {name[:40]!r} is no number, range or empty node; number words from 1")
+            first, final, whole, part = (int(group) if group else -1 for group in match.groups())
+            if part > 0:
+                expected = empty[1] + 1 if empty[0] == last else 1
+                if (whole, part) != (last, expected):
+                    raise self._error(row, f"the ID {name} where {last}.{expected} is due; number empty nodes in order")
+                empty = (whole, part)
+            elif final > 0:
+                if first != last + 1 or final < first or first <= until:
+                    raise self._error(row, f"the range {name} before word {last + 1}; begin it there, without overlap")
+                until = final
+            elif first != last + 1:
+                raise self._error(row, f"the ID {first} where {last + 1} is due; number the words from 1")
+            else:
+                rows.append(row)
+        if until > len(rows):
+            what = f"a range ends at word {until} but the sentence at word {len(rows)}"
+            raise self._error(len(lines) - 1, f"{what}; correct the range")
+        return rows
+
+    def _explain_heads(self, column: list[str]) -> None:
+        for word, text in enumerate(column, 1):
+            where = f"{self.source}:{self.line_of(word)}: word {word}"
+            if text in {"_", ""}:
+                raise ConlluError(f"{where} has no HEAD; parse the sentence first or leave it out")
+            if not _HEAD.fullmatch(text):
+                raise ConlluError(f"{where} has HEAD {text[:40]!r}, no integer; write the number of a word or 0")
+            if int(text) > len(column):
+                raise ConlluError(f"{where} has HEAD {text} in a sentence of {len(column)}; write 0 to {len(column)}")
+
+    def _line_of_row(self, row: int) -> int:
+        return self.line + self._parts[0].count("\n") + row
+
+    def _error(self, row: int, what: str) -> ConlluError:
+        return ConlluError(f"{self.source}:{self._line_of_row(row)}: {what}")
+
+
+def check_tree(sentence: Sentence, *, single_root: bool = True) -> None:
+    """Raise :class:`ConlluError`, naming file and line, unless the sentence's heads are a tree."""
+    heads = sentence.heads
+    roots = [word for word, head in enumerate(heads, 1) if head == 0]
+    if heads and not roots:
+        raise _no_tree(sentence, 1, "no word has HEAD 0")
+    if single_root and len(roots) > 1:
+        raise _no_tree(sentence, roots[1], f"word {roots[1]} is a second root after word {roots[0]}")
+    walk = [0] * (len(heads) + 1)  # which walk towards the root came by first
+    walk[0] = -1
+    for start in range(1, len(heads) + 1):
+        word = start
+        while not walk[word]:
+            walk[word] = start
+            word = heads[word - 1]
+        if walk[word] == start:
+            raise _no_tree(sentence, word, f"a cycle of heads: {_cycle(heads, word)}")
+
+
+def _cycle(heads: Sequence[int], word: int) -> str:
+    """The cycle that a word is in, ``3 → 5 → 3``; a long one is shortened."""
+    cycle = [word]
+    while (head := heads[cycle[-1] - 1]) != word:
+        cycle.append(head)
+    shown = [str(node) for node in cycle]
+    if len(shown) > 8:
+        shown[4:-3] = ["…"]
+    return " → ".join([*shown, str(word)])
+
+
+def _no_tree(sentence: Sentence, word: int, what: str) -> ConlluError:
+    where = f"{sentence.source}:{sentence.line_of(word)}"
+    return ConlluError(f"{where}: {what}; correct HEAD or leave the sentence out")
+
+
+def _first_line_of_words(text: str) -> int:
+    """Where the first line begins that is neither a comment nor blank; the text's length if there is none."""
+    at = 1 if text.startswith("\ufeff") else 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end + 1
+        if text[at] != "#" and text[at:end].strip(_BLANK):
+            return at
+        at = end
+    return len(text)
+
+
+def _numbers_to(count: int) -> list[str]:
+    """``["1", ..., str(count)]``"""
+    while len(_NUMBERS) <= count:
+        _NUMBERS.extend(map(str, range(len(_NUMBERS), 2 * len(_NUMBERS))))
+    return _NUMBERS[1 : count + 1]
+
+
+def _number(value: int) -> str:
+    return _NUMBERS[value] if value < len(_NUMBERS) else str(value)
+
+
+def _check_values(name: str, values: Sequence[str], count: int) -> None:
+    """Values that can stand in a column: as many as words, none empty, none with a tab or a line end."""
+    if len(values) != count:
+        raise ValueError(f"{name}: {len(values)} for {count} words")
+    joined = "\t".join(values)
+    if "\n" in joined or "\r" in joined or joined.count("\t") != max(count - 1, 0) or "" in values:
+        for number, value in enumerate(values, 1):
+            if not value or set(value) & set("\t\r\n"):
+                raise ValueError(f"{name}: {value!r} of word {number} is empty or has a tab or a line end")
+
+
+def _with_key(misc: str, key: str, value: str) -> str:
+    """A MISC field, with its line's CR if it has one, and ``key=value`` in it."""
+    end = "\r" if misc.endswith("\r") else ""
+    old = misc[: len(misc) - len(end)]
+    pair = f"{key}={value}"
+    if old in {"_", ""}:
+        return pair + end
+    if f"{key}=" in old:
+        kept = [part for part in old.split("|") if not part.startswith(f"{key}=")]
+        return "|".join([*kept, pair]) + end
+    return f"{old}|{pair}{end}"

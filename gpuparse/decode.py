@@ -1,0 +1,148 @@
+"""The one place that chooses among inference methods: from scores to parses.
+
+A method is a function ``run(scores, *, projective, single_root, <its options>) -> Parse`` in ``METHODS``; everything
+else (what it can do, its options, "auto", the messages) follows from its entry there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float64, Int
+from torch import Tensor
+
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure
+from gpuparse.scores import Scores
+from gpuparse.trees import no_tree_error
+
+
+@dataclass(frozen=True, eq=False)
+class Parse:
+    """What a decoder says of each sentence of a batch.
+
+    Attributes:
+        heads: [B, N]; -1 at node 0, past the end, and everywhere in a sentence for which there is no tree.
+        labels: the best label of each word's arc [B, N], -1 where there is no arc; None if the scores have no labels.
+        score: of the tree and its labels under all parts [B], float64; its gradient is the tree's parts. -inf where
+            there is no tree.
+        bound: no tree scores more [B], float64. +inf where nothing is known.
+        certified: whether the answer is proven best [B]. Then ``bound`` equals ``score``.
+        iterations: how many the method took [B]; 1 for one that needs no more.
+        stats: what else the method counts, by name, each [B].
+    """
+
+    heads: Int[Tensor, "B N"]
+    labels: Int[Tensor, "B N"] | None
+    score: Float64[Tensor, " B"]
+    bound: Float64[Tensor, " B"]
+    certified: Bool[Tensor, " B"]
+    iterations: Int[Tensor, " B"]
+    stats: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """An inference method and what it can do."""
+
+    run: Callable[..., Parse]
+    about: str
+    projective: bool  # finds projective trees
+    nonprojective: bool  # finds trees whose arcs may cross
+    second_order: bool = False  # takes siblings and grandparents
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options beyond those that every method has."""
+        given = inspect.signature(self.run).parameters.values()
+        names = [p.name for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        return tuple(name for name in names if name not in ("projective", "single_root"))
+
+
+def decode(
+    scores: Scores, method: str = "auto", *, projective: bool = False, single_root: bool = True, **options: Any
+) -> Parse:
+    """Best trees, with their labels, under the scores.
+
+    Args:
+        scores: of arcs and, if wanted, labels and pairs of arcs.
+        method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), or "auto": the
+            first of these that takes the scores.
+        projective: only trees without crossing arcs. "eisner" finds no others in any case.
+        single_root: one word hangs on the root (default), or any number.
+        options: of the method.
+
+    Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
+    without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
+    score of -inf and no certificate.
+    """
+    if not isinstance(scores, Scores):
+        raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")
+    chosen = _choose(scores, method, bool(projective))
+    unknown = [name for name in options if name not in METHODS[chosen].options]
+    if unknown:
+        known = ", ".join(METHODS[chosen].options)
+        raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
+    return METHODS[chosen].run(scores, projective=bool(projective), single_root=bool(single_root), **options)
+
+
+def _choose(scores: Scores, method: str, projective: bool) -> str:
+    """The name of a method that can do what is asked for."""
+    parts = " and ".join(scores.second_order)
+    leave_out = "pass scores.first_order() to leave these out"
+    trees = [name for name, m in METHODS.items() if (m.projective if projective else m.nonprojective)]
+    able = [name for name in trees if METHODS[name].second_order or not parts]
+    if method == "auto":
+        if not able:
+            kind = "projective" if projective else "non-projective"
+            raise ValueError(
+                f"no method finds {kind} trees under {parts}: those there are ({', '.join(trees)}) are first-order; "
+                + leave_out
+            )
+        return able[0]
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {method!r}")
+    if projective and method not in trees:
+        instead = " or ".join(f'"{name}"' for name in able or trees)
+        raise ValueError(f'method "{method}" finds non-projective trees; for projective=True use {instead}')
+    if parts and not METHODS[method].second_order:
+        raise ValueError(f'method "{method}" is first-order, but scores have {parts}; {leave_out}')
+    return method
+
+
+def _first_order(scores: Scores, structure: Structure, *, projective: bool, single_root: bool) -> Parse:
+    """An exact best tree under arcs and labels: the best label of an arc depends on nothing else."""
+    folded = scores.fold_labels()
+    arcs, lengths = folded.arcs.detach(), folded.lengths
+    heads = structure.argmax(arcs, lengths, single_root)
+    found = heads[:, 1] >= 0  # word 1 is in every sentence
+    if scores.looks and not bool(found.all()):
+        name = "arcs" if scores.labels is None else "arcs with their best labels"
+        sentence = int((~found).nonzero()[0])
+        raise no_tree_error(arcs, lengths, sentence, projective=projective, single_root=single_root, name=name)
+    score = scores.total(heads)
+    return Parse(
+        heads=heads,
+        labels=None if scores.labels is None else scores.best_labels(heads),
+        score=score,
+        bound=torch.where(found, score.detach(), torch.inf),
+        certified=found,
+        iterations=torch.ones_like(lengths),
+    )
+
+
+def _mst(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
+    return _first_order(scores, MATRIX_TREE, projective=projective, single_root=single_root)
+
+
+def _eisner(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
+    return _first_order(scores, EISNER, projective=True, single_root=single_root)
+
+
+METHODS: dict[str, Method] = {  # "auto" takes the first that can
+    "mst": Method(_mst, "maximum spanning arborescence, exact", projective=False, nonprojective=True),
+    "eisner": Method(_eisner, "Eisner's algorithm, exact", projective=True, nonprojective=False),
+}

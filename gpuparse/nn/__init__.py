@@ -1,0 +1,1 @@
+"""Neural and linear scorers: what gives the parts of a tree their scores."""

@@ -1,0 +1,72 @@
+"""The neural scorer: embeddings, an encoder, biaffine arcs and labels, trilinear pairs of arcs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from gpuparse.config import ScorerConfig
+from gpuparse.data.batches import Batch
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.nn.biaffine import BiaffineArcs, BiaffineLabels
+from gpuparse.nn.dropout import SentenceDropout
+from gpuparse.nn.embedding import TokenEmbedding
+from gpuparse.nn.encoder import BiLSTM
+from gpuparse.nn.trilinear import Trilinear
+from gpuparse.scores import Scores
+
+
+class Scored(NamedTuple):
+    """What a scorer says of a batch: scores of trees, and of the labels once the heads are known."""
+
+    scores: Scores
+    label_scores: Callable[[Int64[Tensor, "B N"]], Float[Tensor, "B N L"]]
+
+
+class NeuralScorer(nn.Module):
+    """Embeddings → encoder → scores."""
+
+    def __init__(self, config: ScorerConfig, vocabulary: Vocabulary, pretrained: nn.Module | None = None) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(config, vocabulary) if _has_embedding(config) else None
+        self.pretrained = pretrained
+        width = self.embedding.out_features if self.embedding else 0
+        if pretrained is not None:
+            width += int(pretrained.out_features)  # type: ignore[arg-type]
+        self.encoder = BiLSTM(width, config.hidden, config.layers, config.encoder_dropout)
+        width = self.encoder.out_features
+        self.dropout = SentenceDropout(config.encoder_dropout)
+        self.arcs = BiaffineArcs(width, config.arc, config.mlp_dropout)
+        self.labels = BiaffineLabels(width, config.label, len(vocabulary.labels), config.mlp_dropout)
+        self.grandparents = Trilinear(width, config.grandparents, config.mlp_dropout) if config.grandparents else None
+        self.siblings = (
+            Trilinear(width, config.siblings, config.mlp_dropout, kind="siblings") if config.siblings else None
+        )
+
+    def encode(self, batch: Batch) -> Float[Tensor, "B N D"]:
+        """One vector a node."""
+        parts = []
+        if self.embedding is not None:
+            parts.append(self.embedding(batch))
+        if self.pretrained is not None:
+            parts.append(self.pretrained([forms[1:] for forms in batch.texts], batch.words.device))
+        return self.dropout(self.encoder(torch.cat(parts, -1), batch.lengths))
+
+    def forward(self, batch: Batch) -> Scored:
+        x = self.encode(batch)
+        scores = Scores(
+            self.arcs(x).float(),
+            batch.lengths,
+            grandparents=self.grandparents(x, batch.lengths) if self.grandparents else None,
+            siblings=self.siblings(x, batch.lengths) if self.siblings else None,
+            validate_args=False if self.training else None,
+        )
+        return Scored(scores, lambda heads: self.labels(x, heads).float())
+
+
+def _has_embedding(config: ScorerConfig) -> bool:
+    return bool(config.word or config.chars or config.tag or config.feats)

@@ -1,0 +1,102 @@
+"""Pairs of arcs scored by templates, only where someone asks, with bounds from the tables."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpuparse.nn.templates.atoms import ROLES
+from gpuparse.nn.templates.places import Nodes, Places
+from gpuparse.nn.templates.tables import Table, score
+from gpuparse.parts import Kind, Parts, as_axis, legal_pairs
+
+
+class Bounds:
+    """Tables with one role's node maximised away, for all three roles of a kind of parts.
+
+    A bound is the sum over the templates of the most that any value of the missing node and any of its relations to
+    the others can give.
+    """
+
+    def __init__(self, kind: Kind, tables: Sequence[Table]) -> None:
+        self.tables = tuple(tables)
+        self._roles = ROLES[kind]
+        self._kept: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
+        self.bounding: list[list[Table]] = []
+        for role in self._roles:
+            offset, left = 0, []
+            for table in self.tables:
+                smaller = table.without(role).moved(offset)
+                offset += smaller.size
+                left.append(smaller)
+            self.bounding.append(left)
+
+    @torch.no_grad()
+    def weights(self, weights: Float[Tensor, " R"], axis: int, *, keep: bool) -> Float[Tensor, " r"]:
+        """The weights of ``bounding[axis]``.
+
+        Args:
+            keep: keep them for the next call, until ``forget`` is called or the weights are seen to have changed (some
+                optimisers change them unseen).
+        """
+        keep = keep and not weights.is_inference()
+        if keep and axis in self._kept:
+            source, version, made = self._kept[axis]
+            if source() is weights and weights._version == version:
+                if (made.device, made.dtype) == (weights.device, weights.dtype):
+                    return made
+        made = torch.cat([table.maximised(weights, self._roles[axis]) for table in self.tables])
+        if keep:
+            self._kept[axis] = (weakref.ref(weights), weights._version, made)
+        return made
+
+    def forget(self) -> None:
+        """Make all of them anew when they are asked for."""
+        self._kept.clear()
+
+
+class TemplateParts(Parts):
+    """Grandparents or siblings of a batch, each the sum of its templates' weights.
+
+    Args:
+        keep: whether the weights are those of a model in use, for which the tables of the bounds are made once.
+    """
+
+    def __init__(
+        self, kind: Kind, bounds: Bounds, weights: Float[Tensor, " R"], nodes: Nodes, *, keep: bool = False
+    ) -> None:
+        super().__init__(kind, nodes.lengths, nodes.count, weights.dtype, weights.device)
+        self._bounds = bounds
+        self._weights = weights
+        self._nodes = nodes
+        self._roles = ROLES[kind]
+        self._keep = keep
+
+    def bound(self, axis: int) -> Float[Tensor, "B N N"]:
+        weights = self._bounds.weights(self._weights, as_axis(axis), keep=self._keep)
+        tables = self._bounds.bounding[axis]
+        first, second = (role for place, role in enumerate(self._roles) if place != axis)
+        most = score(tables, weights, lambda: self._nodes.grid(first, second), 1)
+        if self.kind == "siblings" and axis == 0:
+            # Where the head is the missing node it may be s itself, which then stands for no sibling.
+            most = torch.maximum(most, score(tables, weights, self._without_sibling, 1))
+        return torch.where(legal_pairs(self.kind, axis, self.lengths, self.nodes), most, -torch.inf)
+
+    def to(self, device: torch.device | str) -> TemplateParts:
+        return TemplateParts(self.kind, self._bounds, self._weights.to(device), self._nodes.to(device))
+
+    def _score(self, sentence: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Float[Tensor, " T"]:
+        roles = dict(zip(self._roles, (i, j, k), strict=True))
+        return score(self._bounds.tables, self._weights, lambda: self._nodes.listed(sentence, roles))
+
+    def _dense(self) -> Float[Tensor, "B N N N"]:
+        return score(self._bounds.tables, self._weights, lambda: self._nodes.cube(*self._roles), 1)
+
+    def _without_sibling(self) -> Iterator[Places]:
+        for places in self._nodes.grid("s", "m"):
+            nobody = torch.full_like(places.roles["s"], self.nodes)
+            yield Places(self._nodes, places.sentence, places.roles, {"s": nobody})

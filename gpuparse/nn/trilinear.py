@@ -1,0 +1,195 @@
+"""Low-rank trilinear scores of pairs of arcs: s(i, j, k) = sum over r of first[i, r] second[j, r] third[k, r]."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gpuparse.parts import Kind, Parts, as_axis, as_kind, legal_pairs
+from gpuparse.trees import Lengths, as_lengths, can_look, is_word
+
+EPSILON = torch.finfo(torch.float64).eps
+TINY = torch.finfo(torch.float64).tiny
+FACTORS = ("first", "second", "third")
+
+
+class TrilinearParts(Parts):
+    """Grandparents (g, p, c) or siblings (h, s, m) scored by the product of three vectors, where someone asks.
+
+    Args:
+        first, second, third: what each node is as the first, second or third of a triple [B, N, R]; finite, float32 or
+            float64. Rows past a sentence's end are not read, but by ``dense``, whose entries there mean nothing.
+        lengths: words of each sentence [B]; None if all are full.
+        kind: "grandparents" or "siblings".
+        validate_args: as of ``Scores``.
+
+    Scores are computed in float64 and rounded once, so that a list of triples and all of them at once agree to the last
+    bit or two, whatever precision matrix products of float32 are set to.
+    """
+
+    def __init__(
+        self,
+        first: Tensor,
+        second: Tensor,
+        third: Tensor,
+        lengths: Lengths = None,
+        *,
+        kind: Kind,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.factors: tuple[Tensor, Tensor, Tensor] = (first, second, third)
+        for name, factor in zip(FACTORS, self.factors, strict=True):
+            if not isinstance(factor, Tensor):
+                raise ValueError(f"{name} must be a tensor, got {type(factor).__name__}")
+            if factor.dtype not in (torch.float32, torch.float64):
+                found = str(factor.dtype).removeprefix("torch.")
+                raise ValueError(f"{name} must be float32 or float64, got {found}; convert it")
+            if factor.dim() != 3 or factor.shape[1] < 2:
+                raise ValueError(f"{name} must have shape [B, N, R] with N = words + 1 >= 2, got {list(factor.shape)}")
+            if (factor.shape, factor.dtype, factor.device) != (first.shape, first.dtype, first.device):
+                raise ValueError(
+                    f"{name} must have the shape, dtype and device of first, {_describe(first)}, "
+                    f"got {_describe(factor)}"
+                )
+        super().__init__(kind, as_lengths(lengths, first, validate_args), first.shape[1], first.dtype, first.device)
+        if can_look(first, validate_args):
+            self._check()
+
+    def _check(self) -> None:
+        node = torch.arange(self.nodes, device=self.device) <= self.lengths[:, None]
+        for name, factor in zip(FACTORS, self.factors, strict=True):
+            wrong = (node[:, :, None] & ~factor.detach().isfinite()).nonzero()
+            if len(wrong):
+                b, i, r = wrong[0].tolist()
+                raise ValueError(
+                    f"{name}[{b}, {i}, {r}] is {float(factor[b, i, r].detach())} (sentence {b}, node {i}); "
+                    f"what {self.kind} are computed from must be finite"
+                )
+
+    def bound(self, axis: int) -> Float[Tensor, "B N N"]:
+        # Over the words node by node would be cubic. Instead each r by itself takes the least or greatest value that
+        # any word has there, by the sign of the rest. The root, often unlike the words, is taken exactly.
+        given = [which for which in range(3) if which != as_axis(axis)]
+        with torch.no_grad():
+            node = torch.arange(self.nodes, device=self.device)
+            inside = (node <= self.lengths[:, None])[:, :, None]
+            factors = [torch.where(inside, factor.detach().double(), 0.0) for factor in self.factors]
+            word = is_word(self.lengths, self.nodes)[:, :, None]
+            low = torch.where(word, factors[axis], torch.inf).amin(1)
+            high = torch.where(word, factors[axis], -torch.inf).amax(1)
+            x, y = (factors[which] for which in given)
+            value = _greatest(x, y, low, high)
+            if axis == 0 or (axis == 1 and self.kind == "siblings"):
+                root = factors[axis][:, 0]
+                both = torch.maximum(value, _greatest(x, y, root, root))
+                # the root is no word's sibling: as one it stands for itself as the head, before its first child
+                value = both if axis == 0 else torch.where((node == 0)[:, None], both, value)
+            size = torch.stack([factor.abs().amax((1, 2)) for factor in factors]).sum(0)  # for what underflows
+            value = value + (factors[0].shape[-1] * TINY * (4 + size))[:, None, None]
+            value = torch.where(value.isnan(), torch.inf, value)  # sums of both infinities
+            pairs = legal_pairs(self.kind, axis, self.lengths, self.nodes)
+            return torch.where(pairs, value, -torch.inf).to(self.dtype)
+
+    def to(self, device: torch.device | str) -> TrilinearParts:
+        first, second, third = (factor.to(device) for factor in self.factors)
+        return TrilinearParts(first, second, third, self.lengths.to(device), kind=self.kind, validate_args=False)
+
+    def _score(self, sentence: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Float[Tensor, " T"]:
+        first, second, third = (
+            factor.reshape(-1, factor.shape[-1]).index_select(0, sentence * self.nodes + which).double()
+            for factor, which in zip(self.factors, (i, j, k), strict=True)
+        )
+        return (first * second * third).sum(-1).to(self.dtype)
+
+    def _dense(self) -> Float[Tensor, "B N N N"]:
+        first, second, third = (factor.double() for factor in self.factors)
+        pairs = first[:, :, None] * second[:, None]
+        return (pairs.flatten(1, 2) @ third.mT).unflatten(1, (self.nodes, self.nodes)).to(self.dtype)
+
+
+def _greatest(
+    x: Float[Tensor, "B N R"], y: Float[Tensor, "B N R"], low: Float[Tensor, "B R"], high: Float[Tensor, "B R"]
+) -> Float[Tensor, "B N N"]:
+    """At least the sum over r of x[i, r] y[j, r] z[r] for every z between low and high, as computed in float64.
+
+    A product x y that is positive takes the high z, a negative one the low: two matrix products, by the sign of y. What
+    rounding can lose on either side, here and where a score is computed, is a few R epsilon of the sum of the absolute
+    values.
+    """
+    low, high = low[:, None], high[:, None]
+    up, down = x.clamp(min=0), x.clamp(max=0)
+    left = torch.cat((up * high + down * low, up * low + down * high), -1)
+    right = torch.cat((y.clamp(min=0), y.clamp(max=0)), -1)
+    size = (x.abs() * torch.maximum(low.abs(), high.abs())) @ y.abs().mT
+    return left @ right.mT + 8 * (x.shape[-1] + 4) * EPSILON * size
+
+
+def _describe(factor: Tensor) -> str:
+    return f"{list(factor.shape)} {str(factor.dtype).removeprefix('torch.')} on {factor.device}"
+
+
+class Trilinear(nn.Module):
+    """Trilinear parts from the states of an encoder: for each place in a triple an MLP of one hidden layer.
+
+    Args:
+        in_features: D, width of the states.
+        rank: R, number of products that a score is the sum of.
+        dropout: of the hidden layers, one mask a sentence shared by its words.
+        hidden: width of the hidden layers; None: the rank.
+        kind: "grandparents" or "siblings".
+
+    All scores are 0 before training, so that a model begins as one of the first order.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        rank: int,
+        dropout: float = 0.33,
+        *,
+        hidden: int | None = None,
+        kind: Kind = "grandparents",
+    ) -> None:
+        super().__init__()
+        sizes = {"in_features": in_features, "rank": rank, "hidden": rank if hidden is None else hidden}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in 0..1, below 1, got {dropout}")
+        self.kind: Kind = as_kind(kind)
+        self.dropout = dropout
+        self.hidden = nn.ModuleList(nn.Linear(in_features, sizes["hidden"]) for _ in FACTORS)
+        self.out = nn.ModuleList(nn.Linear(sizes["hidden"], rank) for _ in FACTORS)
+        self.activation = nn.LeakyReLU(0.1)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights as before training."""
+        for which, (hidden, out) in enumerate(zip(self.hidden, self.out, strict=True)):
+            hidden, out = cast(nn.Linear, hidden), cast(nn.Linear, out)
+            nn.init.orthogonal_(hidden.weight)
+            nn.init.zeros_(hidden.bias)
+            nn.init.zeros_(out.bias)
+            if which < 2:
+                nn.init.orthogonal_(out.weight)
+            else:  # one zero of three: its gradient is not zero, and the others' follow
+                nn.init.zeros_(out.weight)
+
+    def forward(
+        self, states: Float[Tensor, "B N D"], lengths: Lengths = None, *, validate_args: bool | None = None
+    ) -> TrilinearParts:
+        """The parts of a batch; in float32 where autocast makes the MLPs compute in less."""
+        factors = []
+        for hidden, out in zip(self.hidden, self.out, strict=True):
+            x = self.activation(hidden(states))
+            if self.training and self.dropout > 0:
+                keep = x.new_empty(x.shape[0], 1, x.shape[-1]).bernoulli_(1 - self.dropout)
+                x = x * keep.div_(1 - self.dropout)
+            x = out(x)
+            factors.append(x if x.dtype in (torch.float32, torch.float64) else x.float())
+        first, second, third = factors
+        return TrilinearParts(first, second, third, lengths, kind=self.kind, validate_args=validate_args)

@@ -1,0 +1,182 @@
+"""Sentences of CoNLL-U as they are drawn: parses, compared with gold where there is gold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from gpuparse.data.conllu import ConlluError, Sentence
+from gpuparse.render.svg import Outcome, Token, outcomes
+
+CONFIDENCE_KEY = "Confidence"
+
+
+class Parse(NamedTuple):
+    """A sentence as it is drawn; ``heads`` has −1 where a word has none."""
+
+    sentence: Sentence
+    words: list[str]
+    heads: list[int]
+    labels: list[str]
+    confidence: list[float | None]
+    gold_heads: list[int] | None
+    gold_labels: list[str] | None
+    outcomes: list[Outcome] | None
+
+    @property
+    def right_heads(self) -> int:
+        return sum(outcome != "head" for outcome in self.outcomes or ())
+
+    @property
+    def right_labels(self) -> int:
+        return sum(outcome in {"right", "subtype"} for outcome in self.outcomes or ())
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it is compared with gold and a head or a label is wrong."""
+        return self.outcomes is not None and self.right_labels < len(self.words)
+
+
+def parses(
+    sentences: Iterable[Sentence], gold: Iterable[Sentence] | None = None, *, confidence_key: str = CONFIDENCE_KEY
+) -> Iterator[Parse]:
+    """What is drawn of each sentence that has words, compared with the gold one where given.
+
+    Raises :class:`ConlluError` where the two do not have the same words, naming both places.
+    """
+    ours = (sentence for sentence in sentences if len(sentence))
+    if gold is None:
+        for sentence in ours:
+            yield _parse(sentence, None, confidence_key)
+        return
+    last: Sentence | None = None
+    for sentence, right in zip_longest(ours, (sentence for sentence in gold if len(sentence))):
+        if sentence is None:
+            where = f"{last.source}:{last.line}: the last sentence" if last is not None else "no sentences"
+            raise ConlluError(f"{where}, but gold goes on at {right.source}:{right.line}; give both in full")
+        if right is None:
+            raise ConlluError(f"{sentence.source}:{sentence.line}: gold has no such sentence; give both in full")
+        yield _parse(sentence, right, confidence_key)
+        last = sentence
+
+
+def _parse(sentence: Sentence, right: Sentence | None, key: str) -> Parse:
+    words, heads, labels = sentence.words, _heads(sentence), _labels(sentence)
+    gold_heads = gold_labels = found = None
+    if right is not None:
+        _check_words(sentence, right)
+        gold_heads, gold_labels = right.heads, _labels(right)
+        _check_loops(right, gold_heads)
+        found = outcomes(heads, labels, gold_heads, gold_labels)
+    return Parse(sentence, words, heads, labels, _confidence(sentence, key), gold_heads, gold_labels, found)
+
+
+def _heads(sentence: Sentence) -> list[int]:
+    """The heads, −1 where there is none: a parser leaves sentences that it fails on without."""
+    column = [row[6] for row in _rows(sentence) if row[0].isdigit()]
+    if "_" in column:
+        heads = []
+        for word, text in enumerate(column, 1):
+            if text != "_" and not (text.isascii() and text.isdigit() and int(text) <= len(column)):
+                raise _error(
+                    sentence, word, f"HEAD {text!r} is no word of the sentence; write 0 to {len(column)}, or _"
+                )
+            heads.append(-1 if text == "_" else int(text))
+    else:
+        heads = sentence.heads
+    _check_loops(sentence, heads)
+    return heads
+
+
+def _labels(sentence: Sentence) -> list[str]:
+    return ["" if label == "_" else label for label in sentence.deprels]
+
+
+def _rows(sentence: Sentence) -> list[list[str]]:
+    """The lines of words, ranges and empty nodes, in columns."""
+    return [line.split("\t") for line in sentence.text.split("\n") if "\t" in line and line[0].isdigit()]
+
+
+def _error(sentence: Sentence, word: int, what: str) -> ConlluError:
+    return ConlluError(f"{sentence.source}:{sentence.line_of(word)}: {what}")
+
+
+def _check_loops(sentence: Sentence, heads: Sequence[int]) -> None:
+    for word, head in enumerate(heads, 1):
+        if head == word:
+            raise _error(sentence, word, f"word {word} is its own head; correct HEAD or leave the sentence out")
+
+
+def _check_words(sentence: Sentence, right: Sentence) -> None:
+    ours, theirs = sentence.words, right.words
+    if ours == theirs:
+        return
+    for word, (one, two) in enumerate(zip(ours, theirs, strict=False), 1):
+        if one != two:
+            where = f"{right.source}:{right.line_of(word)}"
+            raise _error(
+                sentence, word, f"the word {one!r}, but {two!r} in gold ({where}); give the same words in both"
+            )
+    where = f"{right.source}:{right.line}"
+    raise ConlluError(
+        f"{sentence.source}:{sentence.line}: {len(ours)} words, but {len(theirs)} in gold ({where}); "
+        "give the same words in both"
+    )
+
+
+def _confidence(sentence: Sentence, key: str) -> list[float | None]:
+    found: list[float | None] = []
+    mark = f"{key}="
+    for word, misc in enumerate(sentence.misc, 1):
+        value = None
+        if mark in misc:
+            for part in misc.split("|"):
+                if part.startswith(mark):
+                    value = _probability(part[len(mark) :])
+                    if value is None:
+                        raise _error(sentence, word, f"{part} in MISC is no number between 0 and 1; give another key")
+        found.append(value)
+    return found
+
+
+def _probability(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    # A marginal may be a rounding error beyond its bounds.
+    return min(max(value, 0.0), 1.0) if -1e-3 <= value <= 1 + 1e-3 else None
+
+
+def tokens_of(sentence: Sentence) -> list[Token]:
+    """Its tokens of several words."""
+    found = []
+    for row in _rows(sentence):
+        first, dash, last = row[0].partition("-")
+        if dash:
+            found.append(Token(int(first), int(last), row[1]))
+    return found
+
+
+def tags_of(sentence: Sentence) -> list[str] | None:
+    """UPOS, or XPOS where there is no UPOS, or nothing."""
+    for column in (sentence.upos, sentence.xpos):
+        if any(tag != "_" for tag in column):
+            return ["" if tag == "_" else tag for tag in column]
+    return None
+
+
+def notes_of(sentence: Sentence) -> list[str]:
+    """Lemma, tags and features of each word, in a line."""
+    columns = zip(sentence.lemmas, sentence.upos, sentence.xpos, sentence.feats, strict=True)
+    return [" ".join(value for value in row if value != "_") for row in columns]
+
+
+def text_of(sentence: Sentence) -> str:
+    """What the comment ``# text = ...`` says, or else the words."""
+    for comment in sentence.comments:
+        key, equals, value = comment[1:].partition("=")
+        if equals and key.strip() == "text":
+            return value.strip()
+    return " ".join(sentence.words)

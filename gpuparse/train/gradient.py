@@ -1,0 +1,177 @@
+"""Training by gradients: AdamW with warm-up and decay, clipping, averaged weights."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from gpuparse.config import TrainingConfig
+from gpuparse.data.batches import Batch
+from gpuparse.train.distributed import Processes
+from gpuparse.train.objectives import label_loss, tree_objective
+
+
+class GradientLearner:
+    """Learns a scorer by the gradient of a loss.
+
+    The scores are cut from the scorer's graph: the tree's loss is taken and differentiated by itself, then its
+    gradient is sent on into the scorer. So the time of the inference, forward and backward, is known.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:
+        if config.objective not in ("nll", "local", "hinge"):
+            raise ValueError(f"training.objective: {config.objective!r} is not trained by gradients")
+        self.model = model
+        self.config = config
+        self.processes = processes or Processes()
+        self.objective = tree_objective(
+            config.objective,
+            projective=config.projective,
+            single_root=config.single_root,
+            margin=config.margin,
+        )
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        pretrained = [p for name, p in self.parameters.items() if name.startswith("pretrained.model.")]
+        others = [p for name, p in self.parameters.items() if not name.startswith("pretrained.model.")]
+        groups = [{"params": others, "share": 1.0}, {"params": pretrained, "share": config.pretrained_rate}]
+        self.optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self.average = [p.detach().clone() for p in self.parameters.values()] if config.average else None
+        self.steps = 0
+
+    def step(self, batch: Batch | None, *, words: int, progress: float) -> dict[str, float]:
+        """One update. See ``Learner``."""
+        config = self.config
+        parameters = list(self.parameters.values())
+        self.model.train()
+        torch.manual_seed(_mix(config.seed, self.steps, self.processes.rank))  # so a resumed run drops the same
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = parameters[0].new_zeros((), dtype=torch.float64)
+        inference = 0.0
+        if batch is not None:
+            loss, inference = self._backward(batch, words)
+        grads = []
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            grads.append(parameter.grad)
+        self.processes.sum_([*grads, loss])
+        norm = nn.utils.get_total_norm(grads)
+        if config.clip:
+            nn.utils.clip_grads_with_norm_(parameters, config.clip, norm)
+        rate = config.learning_rate * rate_at(progress, config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["share"]
+        self.optimizer.step()
+        self.steps += 1
+        if self.average is not None:
+            # A short average at first, so that the beginning is forgotten.
+            keep = min(config.average, (1 + self.steps) / (10 + self.steps))
+            torch._foreach_lerp_(self.average, [p.detach() for p in parameters], 1 - keep)
+        return {
+            "loss": loss.item(),
+            "gradient_norm": norm.item(),
+            "learning_rate": rate,
+            "seconds_inference": inference,
+        }
+
+    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:
+        """Gradients of the loss per word of the whole batch; the loss, and the seconds in tree inference."""
+        assert batch.heads is not None and batch.labels is not None
+        device = batch.heads.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
+            scored = self.model(batch)
+            labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
+        clock = Stopwatch(device)
+        arcs = scored.scores.arcs.detach().requires_grad_()
+        trees = self.objective(arcs, batch.lengths, batch.heads).sum() / words
+        (gradient,) = torch.autograd.grad(trees, arcs)
+        inference = clock.seconds()
+        torch.autograd.backward([scored.scores.arcs, labels], [gradient, None])
+        return (trees.detach() + labels.detach()).double(), inference
+
+    def state(self) -> dict[str, Tensor]:
+        """Moments, averages and the count of steps."""
+        state = {"steps": torch.tensor(self.steps)}
+        for number, (name, parameter) in enumerate(self.parameters.items()):
+            for key, value in self.optimizer.state[parameter].items():
+                state[f"optimizer.{key}.{name}"] = value
+            if self.average is not None:
+                state[f"average.{name}"] = self.average[number]
+        return state
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Put back what ``state()`` gave."""
+        self.steps = int(state["steps"])
+        for number, (name, parameter) in enumerate(self.parameters.items()):
+            prefix, suffix = "optimizer.", f".{name}"
+            self.optimizer.state[parameter] = {
+                key[len(prefix) : -len(suffix)]: value.to(parameter.device)
+                for key, value in state.items()
+                if key.startswith(prefix) and key.endswith(suffix) and "." not in key[len(prefix) : -len(suffix)]
+            }
+            if self.average is not None:
+                self.average[number].copy_(state[f"average.{name}"])
+
+    @contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        """The averaged weights, where there is an average."""
+        if self.average is None:
+            yield
+            return
+        kept = [p.detach().clone() for p in self.parameters.values()]
+        try:
+            self._put(self.average)
+            yield
+        finally:
+            self._put(kept)
+
+    @torch.no_grad()
+    def _put(self, values: list[Tensor]) -> None:
+        torch._foreach_copy_(list(self.parameters.values()), values)
+
+
+class Stopwatch:
+    """Seconds since it was made. On a GPU it waits for the work under way, twice."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._begin = self._now()
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def seconds(self) -> float:
+        return self._now() - self._begin
+
+
+def rate_at(progress: float, config: TrainingConfig) -> float:
+    """The learning rate as a share of its highest: it rises over ``warmup``, then decays to zero at the end."""
+    if progress < config.warmup:
+        return (progress + 1e-3) / (config.warmup + 1e-3)
+    left = (1 - progress) / (1 - config.warmup)
+    if config.decay == "linear":
+        return left
+    if config.decay == "cosine":
+        return 0.5 - 0.5 * math.cos(math.pi * left)
+    return 1.0
+
+
+def _mix(*numbers: int) -> int:
+    """One seed of several numbers, each of which matters."""
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
+    return mixed

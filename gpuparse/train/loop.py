@@ -1,0 +1,307 @@
+"""The training loop: epochs of batches, development scores, checkpoints, and going on after a sudden end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpuparse.config import Config
+from gpuparse.data.batches import Batch, collate, shuffled_batches
+from gpuparse.data.sentence import Sentence
+from gpuparse.data.vocab import Example, Vocabulary
+from gpuparse.evaluate import attachment_scores
+from gpuparse.files import read_json, write_json
+from gpuparse.nn.templates import TemplateScorer
+from gpuparse.parser import Parser
+from gpuparse.train import checkpoint
+from gpuparse.train.distributed import Processes, processes
+from gpuparse.train.gradient import GradientLearner
+from gpuparse.train.learner import Learner
+from gpuparse.train.online import OnlineLearner
+from gpuparse.train.report import Log, Report, draw_curve
+from gpuparse.train.treebank import Treebank, load_treebank
+
+LOG, CURVE, FINISHED = "log.jsonl", "curve.png", "training.json"
+LOG_EVERY = 20  # steps
+
+
+def train(
+    config: Config,
+    directory: Path | str,
+    *,
+    train: Iterable[Sentence] | None = None,
+    dev: Iterable[Sentence] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str = "cpu",
+    report: Report | None = None,
+) -> Parser:
+    """Train a parser and keep the best one, by LAS on the dev data, in a directory.
+
+    Args:
+        config: what to train and how; the files to learn from, unless ``train`` and ``dev`` are given.
+        directory: gets the model (see ``Parser``), ``log.jsonl``, ``curve.png`` and, until training is done, its
+            checkpoint.
+        resume: go on from the checkpoint in ``directory``, if there is one: the weights come out the same as
+            without the interruption.
+        overwrite: begin anew although ``directory`` holds a model.
+        report: is told how training goes.
+
+    Under ``torchrun`` the processes share each batch. Without dev data the last weights are kept.
+    """
+    directory, device = Path(directory), torch.device(device)
+    report = report or Report()
+    resumed = resume and (directory / checkpoint.NAME).is_file()
+    _check_directory(directory, resume, overwrite)
+    treebank = load_treebank(config, train, dev)
+    finished = directory / FINISHED
+    if resume and finished.is_file():
+        _check_same(read_json(finished), config, treebank, directory)
+        report.note(f"{directory}: training was finished before")
+        return Parser.load(directory, device)
+    for note in treebank.notes:
+        report.note(note)
+    with processes(device) as group:
+        run = _Run(config, directory, treebank, device, group, report if group.first else Report())
+        if resumed:
+            run.resume()
+        elif group.first:
+            directory.mkdir(parents=True, exist_ok=True)
+            finished.unlink(missing_ok=True)
+        group.wait()
+        run.epochs()
+        run.finish()
+        group.wait()
+    return Parser.load(directory, device)
+
+
+class _Run:
+    """One run of training, which can be stopped at any moment."""
+
+    def __init__(
+        self,
+        config: Config,
+        directory: Path,
+        treebank: Treebank,
+        device: torch.device,
+        group: Processes,
+        report: Report,
+    ) -> None:
+        self.config, self.directory, self.treebank = config, directory, treebank
+        self.device, self.group, self.report = device, group, report
+        vocabulary = Vocabulary.build(treebank.train, min_count=config.data.min_count)
+        self.parser = Parser.new(config, vocabulary).to(device)
+        self.learner = _learner(self.parser, config, group)
+        self.examples: list[Example] = [vocabulary.encode(sentence, tree=True) for sentence in treebank.train]
+        self.lengths = [example.length for example in self.examples]
+        # The position: what a checkpoint keeps besides tensors.
+        self.epoch = self.batch = self.steps = 0
+        self.best: dict[str, Any] = {}
+        self.loss = self.words = 0.0  # of this epoch so far
+        self.seconds = self.inference = 0.0  # in all
+        self.log: Log | None = None
+
+    def resume(self) -> None:
+        position = checkpoint.load_checkpoint(self.directory, self.learner)
+        _check_same(position, self.config, self.treebank, self.directory)
+        for name in ("epoch", "batch", "steps", "best", "loss", "words", "seconds", "inference"):
+            setattr(self, name, position[name])
+        if self.group.first:
+            self.log = Log(self.directory / LOG, position["log_length"])
+        self.report.note(f"going on with epoch {self.epoch + 1}, batch {self.batch + 1}")
+
+    def save(self) -> None:
+        """Write a checkpoint (the first process alone)."""
+        if not self.group.first:
+            return
+        assert self.log is not None
+        names = ("epoch", "batch", "steps", "best", "loss", "words", "seconds", "inference")
+        position = {name: getattr(self, name) for name in names}
+        checkpoint.save_checkpoint(
+            self.directory,
+            self.learner,
+            {**position, "log_length": self.log.length, **_identity(self.config, self.treebank)},
+        )
+
+    def epochs(self) -> None:
+        training = self.config.training
+        if self.log is None and self.group.first:
+            self.log = Log(self.directory / LOG)
+            self.log.write(
+                "start",
+                config=self.config.to_dict(),
+                sentences=len(self.examples),
+                words=sum(self.lengths),
+                dev_sentences=len(self.treebank.dev),
+                parameters=sum(p.numel() for p in self.parser.scorer.parameters()),
+                processes=self.group.world,
+                threads=torch.get_num_threads(),
+            )
+        self.report.begin(epochs=training.epochs, epoch=self.epoch)
+        while self.epoch < training.epochs and not self._stale():
+            self._epoch()
+
+    def _stale(self) -> bool:
+        """Whether dev LAS has not risen for as long as the user would wait."""
+        patience = self.config.training.patience
+        return bool(patience and self.best and self.epoch - self.best["epoch"] >= patience)
+
+    def _epoch(self) -> None:
+        training = self.config.training
+        batches = shuffled_batches(self.lengths, training.batch_words, seed=training.seed, epoch=self.epoch)
+        began = saved = time.perf_counter()
+        seconds_before, words_here = self.seconds, 0
+        while self.batch < len(batches):
+            indices = batches[self.batch]
+            words = sum(self.lengths[index] for index in indices)
+            progress = (self.epoch + self.batch / len(batches)) / training.epochs
+            stats = self.learner.step(self._collate(self.group.part(indices)), words=words, progress=progress)
+            if not _finite(stats["loss"]):
+                raise ValueError(
+                    f"training: the loss of epoch {self.epoch + 1}, batch {self.batch + 1} is {stats['loss']}; "
+                    "a lower training.learning_rate or training.clip may help"
+                )
+            self.batch, self.steps = self.batch + 1, self.steps + 1
+            self.loss, self.words = self.loss + stats["loss"] * words, self.words + words
+            words_here += words
+            self.inference += stats.get("seconds_inference", 0.0)
+            now = time.perf_counter()
+            self.seconds = seconds_before + now - began
+            speed = words_here / (now - began)
+            self.report.step(
+                epoch=self.epoch,
+                batch=self.batch,
+                batches=len(batches),
+                loss=self.loss / self.words,
+                words_per_second=speed,
+            )
+            if self.log is not None and self.steps % LOG_EVERY == 0:
+                self.log.write("step", step=self.steps, epoch=self.epoch + 1, words_per_second=round(speed), **stats)
+            if now - saved >= training.checkpoint_seconds and self.batch < len(batches):
+                self.save()
+                saved = time.perf_counter()
+        self._end_epoch(len(batches))
+        self.seconds = seconds_before + time.perf_counter() - began
+        self.save()
+
+    def _end_epoch(self, batches: int) -> None:
+        """Development scores, the best model, the log."""
+        record: dict[str, Any] = {
+            "epoch": self.epoch + 1,
+            "loss": self.loss / self.words,
+            "seconds": round(self.seconds, 1),
+            "inference_share": round(self.inference / self.seconds, 4),
+        }
+        better = True
+        # All the processes have the same weights; the first one evaluates, and the others learn what came out.
+        scores = torch.zeros(2, dtype=torch.float64)
+        with self.learner.evaluation_weights():
+            if self.group.first and self.treebank.dev:
+                began = time.perf_counter()
+                predictions = self.parser.predict(self.treebank.dev, **_options(self.config))
+                scores += torch.tensor(attachment_scores(self.treebank.dev, predictions), dtype=torch.float64)
+                record |= {"dev_uas": scores[0].item(), "dev_las": scores[1].item()}
+                record["dev_seconds"] = round(time.perf_counter() - began, 1)
+            self.group.sum_([scores])
+            uas, las = scores.tolist()
+            if self.treebank.dev:
+                better = not self.best or las > self.best["dev_las"]
+            if better:
+                self.best = {"epoch": self.epoch + 1, "dev_uas": uas, "dev_las": las}
+                if not self.treebank.dev:
+                    self.best = {"epoch": self.epoch + 1}
+                self.parser.results = self.best
+                if self.group.first:
+                    self.parser.save(self.directory)
+        record["best"] = better
+        if self.log is not None:
+            self.report.epoch(self.log.write("epoch", **record))
+        self.epoch, self.batch, self.loss, self.words = self.epoch + 1, 0, 0.0, 0.0
+
+    def finish(self) -> None:
+        """The curve, and a note that nothing is left to do."""
+        if self.log is None:
+            return
+        self.log.write(
+            "end",
+            seconds=round(self.seconds, 1),
+            inference_seconds=round(self.inference, 1),
+            inference_share=round(self.inference / self.seconds, 4) if self.seconds else 0.0,
+            best=self.best,
+        )
+        self.log.close()
+        if not draw_curve(self.directory / LOG, self.directory / CURVE):
+            self.report.note(f"no {CURVE}: matplotlib is not installed (pip install 'gpuparse[plot]')")
+        done = {"finished": True, "seconds": round(self.seconds, 1), "best": self.best}
+        write_json(self.directory / FINISHED, {**done, **_identity(self.config, self.treebank)})
+        (self.directory / checkpoint.NAME).unlink(missing_ok=True)
+
+    def _collate(self, indices: list[int]) -> Batch | None:
+        if not indices:
+            return None
+        return collate([self.examples[index] for index in indices], self.parser.vocabulary.chars).to(self.device)
+
+
+def _learner(parser: Parser, config: Config, group: Processes) -> Learner:
+    training = config.training
+    if training.objective in ("perceptron", "mira"):
+        assert isinstance(parser.scorer, TemplateScorer)
+        return OnlineLearner(
+            parser.scorer,
+            algorithm="mira" if training.objective == "mira" else "perceptron",
+            C=training.aggressiveness,
+            projective=training.projective,
+            single_root=training.single_root,
+            processes=group,
+        )
+    return GradientLearner(parser.scorer, training, group)
+
+
+def _options(config: Config) -> dict[str, Any]:
+    return {"projective": config.training.projective, "single_root": config.training.single_root}
+
+
+def _identity(config: Config, treebank: Treebank) -> dict[str, Any]:
+    return {"config": config.to_dict(), "data": treebank.fingerprint()}
+
+
+# What may differ between a run and its continuation.
+_FREE = {"training": {"checkpoint_seconds"}, "data": {"train", "dev"}}
+
+
+def _check_same(before: dict[str, Any], config: Config, treebank: Treebank, directory: Path) -> None:
+    now = config.to_dict()
+    for section, values in now.items():
+        for name, value in values.items():
+            old = before["config"].get(section, {}).get(name)
+            if old != value and name not in _FREE.get(section, ()):
+                raise ValueError(
+                    f"{directory}: cannot go on, {section}.{name} was {old!r} and is {value!r} now; "
+                    "leave it as it was, or begin anew with --overwrite"
+                )
+    if before["data"] != treebank.fingerprint():
+        raise ValueError(
+            f"{directory}: cannot go on, the training or dev data are not what they were; "
+            "put them back, or begin anew with --overwrite"
+        )
+
+
+def _check_directory(directory: Path, resume: bool, overwrite: bool) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory}: is a file; wanted a directory for the model")
+    there = [name for name in ("model.json", checkpoint.NAME, FINISHED) if (directory / name).exists()]
+    if there and not (resume or overwrite):
+        raise ValueError(
+            f"{directory}: holds a model already ({there[0]}); --resume goes on with its training, "
+            "--overwrite begins anew"
+        )
+    if resume and overwrite:
+        raise ValueError("--resume and --overwrite: one or the other")
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")

@@ -1,0 +1,210 @@
+"""Error-driven training of template scorers: averaged perceptron and single-best MIRA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from gpuparse.data.batches import Batch
+from gpuparse.decode import decode
+from gpuparse.nn.templates import TemplateScorer
+from gpuparse.scores import Scores
+from gpuparse.train.distributed import Processes
+from gpuparse.train.gradient import Stopwatch
+from gpuparse.trees import is_word
+
+
+class Update(NamedTuple):
+    """A sparse change of weights: to each entry add its amount; an entry may be there several times."""
+
+    entries: Int64[Tensor, " D"]
+    amounts: Float64[Tensor, " D"]
+
+
+class OnlineLearner:
+    """Learns by parsing: where the best tree is wrong, weights move from its features to the right tree's.
+
+    A sentence's step is τ × (features of the right tree − features of the predicted one). The perceptron has τ = 1.
+    MIRA takes the least step after which the right tree scores more by the number of wrong heads, at most ``C``:
+    τ = min(C, max(0, (wrong heads − margin) / |difference of features|²)). Labels are learned in the same way, given
+    the right heads, with the number of wrong labels as loss.
+
+    All sentences of a batch are parsed with the weights from before it, each has its own τ, and the steps are added
+    up. Batches of one sentence are the classical algorithm; small batches learn almost the same faster, large ones
+    step too far where sentences share features.
+
+    The weights to evaluate are the mean over all steps of the weights after each, kept as w − u / steps, where u has
+    each change times the steps before it: exact, and no work for weights that do not change. A step waits for the
+    device.
+
+    Args:
+        model: what is trained; its weights change in place.
+        algorithm: "perceptron" or "mira".
+        C: the most that τ can be (MIRA).
+        projective: predict trees without crossing arcs.
+        single_root: predict trees with one word under the root.
+        cost_augmented: predict the tree whose score + wrong heads is highest, not the best one; by default for MIRA,
+            whose margin it is that matters.
+        processes: others that train on parts of the same batches.
+    """
+
+    def __init__(
+        self,
+        model: TemplateScorer,
+        *,
+        algorithm: Literal["perceptron", "mira"] = "mira",
+        C: float = 0.1,
+        projective: bool = False,
+        single_root: bool = True,
+        cost_augmented: bool | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        if algorithm not in ("perceptron", "mira"):
+            raise ValueError(f"algorithm is {algorithm!r}; wanted 'perceptron' or 'mira'")
+        if not C > 0:
+            raise ValueError(f"C is {C}; wanted a number above 0")
+        if not isinstance(model, TemplateScorer):
+            raise ValueError(f"model is a {type(model).__name__}; {algorithm} trains a TemplateScorer")
+        self.model = model
+        self.algorithm = algorithm
+        self.C = C
+        self.projective = projective
+        self.single_root = single_root
+        self.cost_augmented = algorithm == "mira" if cost_augmented is None else cost_augmented
+        self.processes = processes or Processes()
+        self.steps = 0
+        self._sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in self._parameters()}
+
+    @torch.no_grad()
+    def step(self, batch: Batch | None, *, words: int | None = None, progress: float = 0.0) -> dict[str, float]:
+        """One update (see ``Learner``); the loss is the share of wrong heads in the predicted trees."""
+        device = self.model.weights.device
+        counts = torch.zeros(2, dtype=torch.float64, device=device)  # wrong heads, wrong labels
+        none = Update(torch.zeros(0, dtype=torch.int64, device=device), counts[:0])
+        trees, labels, inference = none, none, 0.0
+        if batch is not None:
+            trees, labels, inference = self._learn(batch, counts)
+            words = int(batch.lengths.sum()) if words is None else words
+        self.processes.sum_([counts])
+        self._change("weights", trees)
+        self._change("label_weights", labels)
+        self.steps += 1
+        wrong, wrong_labels = (counts / max(1, words or 0)).tolist()
+        return {"loss": wrong, "wrong_labels": wrong_labels, "seconds_inference": inference}
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums for averaging and the number of steps."""
+        return {"steps": torch.tensor(self.steps), **{f"sum.{name}": value for name, value in self._sums.items()}}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Put back what ``state()`` gave."""
+        self.steps = int(state["steps"])
+        for name, value in self._sums.items():
+            value.copy_(state[f"sum.{name}"])
+
+    @contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        """Within it the model has the averaged weights."""
+        kept = {name: parameter.detach().clone() for name, parameter in self._parameters()}
+        try:
+            with torch.no_grad():
+                for name, parameter in self._parameters():
+                    parameter.copy_(parameter.double() - self._sums[name] / max(1, self.steps))
+            yield
+        finally:
+            with torch.no_grad():
+                for name, parameter in self._parameters():
+                    parameter.copy_(kept[name])
+
+    def _parameters(self) -> tuple[tuple[str, Tensor], ...]:
+        return (("weights", self.model.weights), ("label_weights", self.model.label_weights))
+
+    def _learn(self, batch: Batch, counts: Float64[Tensor, " two"]) -> tuple[Update, Update, float]:
+        """What to change for a batch, and the seconds in tree inference; adds up the wrong heads and labels."""
+        gold = batch.heads
+        if gold is None:
+            raise ValueError("batch has no heads; training needs sentences with trees")
+        nodes = self.model.nodes(batch)
+        scores = self.model.score(nodes)
+        clock = Stopwatch(gold.device)
+        predicted = self._predict(scores, gold)
+        inference = clock.seconds()
+        right, found = (self.model.relatives(heads, batch.lengths) for heads in (gold, predicted))
+        wrong = ((gold != predicted) & is_word(batch.lengths, gold.shape[1])).sum(-1)
+        # Words with the same relatives in both trees have the same features, which cancel.
+        sentence, word = (right != found).any(-1).nonzero().unbind(-1)
+        more, less = (
+            self.model.features_at(nodes, sentence, word, relatives[sentence, word]) for relatives in (right, found)
+        )
+        trees = self._update(self.model.weights, sentence, more, less, wrong)
+        counts[0] += wrong.sum()
+        if batch.labels is None:
+            return trees, Update(sentence[:0], counts[:0]), inference
+        best = self.model.score_labels(nodes, gold).argmax(-1)
+        missed = (best != batch.labels) & (batch.labels >= 0)
+        sentence, word = missed.nonzero().unbind(-1)
+        rows = self.model.label_features_at(nodes, sentence, word, gold[sentence, word])
+        count = self.model.label_weights.shape[1]
+        more, less = (
+            torch.where(rows >= 0, rows * count + labels[sentence, word][:, None], -1)
+            for labels in (batch.labels, best)
+        )
+        counts[1] += missed.sum()
+        return trees, self._update(self.model.label_weights, sentence, more, less, missed.sum(-1)), inference
+
+    def _predict(self, scores: Scores, gold: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
+        if self.cost_augmented:
+            cost = torch.ones_like(scores.arcs).scatter_(1, gold.clamp(min=0)[:, None], 0.0)
+            scores = Scores(
+                scores.arcs + cost, scores.lengths, siblings=scores.siblings, grandparents=scores.grandparents
+            )
+        return decode(scores, projective=self.projective, single_root=self.single_root).heads
+
+    def _update(
+        self,
+        weights: Float[Tensor, "rows ..."],
+        sentence: Int64[Tensor, " T"],
+        more: Int64[Tensor, "T S"],
+        less: Int64[Tensor, "T S"],
+        loss: Int64[Tensor, " B"],
+    ) -> Update:
+        """The steps of all sentences, given the features of some words in the right tree and in the predicted one."""
+        size = weights.numel()
+        entries = torch.cat((more.flatten(), less.flatten()))
+        signs = torch.cat((torch.ones_like(more), -torch.ones_like(less))).flatten().double()
+        owner = torch.cat((sentence, sentence))[:, None].expand(-1, more.shape[1]).flatten()
+        fires = entries >= 0
+        # The same feature of several words of a sentence counts once, with the sum of its signs.
+        keys, place = torch.unique(owner[fires] * size + entries[fires], return_inverse=True)
+        amounts = signs.new_zeros(len(keys)).index_put_((place,), signs[fires], accumulate=True)
+        owner, entries = keys // size, keys % size
+        if self.algorithm == "mira":
+            squares, margins = signs.new_zeros(2, len(loss))
+            squares.index_put_((owner,), amounts.square(), accumulate=True)
+            margins.index_put_((owner,), amounts * weights.view(-1)[entries].double(), accumulate=True)
+            steps = ((loss - margins) / squares.clamp(min=1)).clamp(0, self.C)
+            amounts = amounts * steps[owner]
+        changed = amounts != 0
+        return Update(entries[changed], amounts[changed])
+
+    def _change(self, name: str, update: Update) -> None:
+        """Add an update to the weights, and to their sum times the steps before this one."""
+        weights, total = dict(self._parameters())[name].view(-1), self._sums[name].view(-1)
+        entries, amounts = update
+        if self.processes.world > 1:
+            change = torch.zeros_like(total).index_put_((entries,), amounts, accumulate=True)
+            self.processes.sum_([change])
+            entries = change.nonzero()[:, 0]
+            amounts = change[entries]
+        # What is added to the sum has to be what the weights in their precision really change by.
+        entries, place = torch.unique(entries, return_inverse=True)
+        amounts = amounts.new_zeros(len(entries)).index_put_((place,), amounts, accumulate=True)
+        before = weights[entries]
+        after = (before.double() + amounts).to(weights.dtype)
+        weights[entries] = after
+        total[entries] += self.steps * (after.double() - before.double())

@@ -1,0 +1,94 @@
+"""What a run tells of itself: a JSONL log, a curve, and calls for a progress bar."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gpuparse.files import write_bytes
+
+
+class Report:
+    """Called as training goes on; this one says nothing. A progress bar overrides what it wants."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+    def begin(self, *, epochs: int, epoch: int) -> None:
+        """Training begins, or goes on, with ``epoch`` (from 0)."""
+
+    def step(self, *, epoch: int, batch: int, batches: int, loss: float, words_per_second: float) -> None:
+        """``batch`` of ``batches`` batches of an epoch are done."""
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """An epoch is done: its line of the log."""
+
+
+class Log:
+    """A JSON object a line. After a resumption it goes on from where the checkpoint was."""
+
+    def __init__(self, path: Path, length: int = 0) -> None:
+        self.path = path
+        if length and path.is_file() and path.stat().st_size >= length:
+            os.truncate(path, length)
+        else:
+            write_bytes(path, b"")
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, event: str, **values: Any) -> dict[str, Any]:
+        """Add a line; returns what stands in it."""
+        record = {"event": event, **values}
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.flush()
+        return record
+
+    @property
+    def length(self) -> int:
+        """Bytes so far."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log; one cut off by a sudden end is left out."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            records.append(json.loads(line))
+    return records
+
+
+def draw_curve(log: Path, target: Path) -> bool:
+    """Draw loss and dev accuracy by epoch as a PNG; ``False`` where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return False
+    from io import BytesIO
+
+    from matplotlib.figure import Figure
+
+    epochs = [record for record in read_log(log) if record["event"] == "epoch"]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    left = figure.subplots()
+    number = [record["epoch"] for record in epochs]
+    left.plot(number, [record["loss"] for record in epochs], color="0.5", label="training loss")
+    left.set_xlabel("epoch")
+    left.set_ylabel("loss per word")
+    left.set_ylim(bottom=0)
+    left.xaxis.get_major_locator().set_params(integer=True)
+    lines = left.get_lines()
+    if any("dev_las" in record for record in epochs):
+        right = left.twinx()
+        for name, style in (("dev_uas", "C0--"), ("dev_las", "C0-")):
+            right.plot(number, [100 * record[name] for record in epochs], style, label=name.replace("_", " ").upper())
+        right.set_ylabel("accuracy, %")
+        lines = [*lines, *right.get_lines()]
+    left.legend(lines, [line.get_label() for line in lines], loc="center right")
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=150)
+    write_bytes(target, image.getvalue())
+    return True

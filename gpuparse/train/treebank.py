@@ -1,0 +1,96 @@
+"""The sentences that training and development take, checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpuparse.config import Config
+from gpuparse.data.artificial import builtin_treebank
+from gpuparse.data.conllu import read_conllu
+from gpuparse.data.sentence import ConlluError, Sentence, check_tree
+
+
+class Treebank(NamedTuple):
+    """What is learned from, and what was left out and why."""
+
+    train: list[Sentence]
+    dev: list[Sentence]
+    notes: list[str]
+
+    def fingerprint(self) -> str:
+        """Tells whether two runs have the same data."""
+        digest = hashlib.sha256()
+        for sentence in (*self.train, *self.dev):
+            digest.update(sentence.text.encode())
+            digest.update(b"\0")
+        return digest.hexdigest()
+
+
+def load_treebank(
+    config: Config, train: Iterable[Sentence] | None = None, dev: Iterable[Sentence] | None = None
+) -> Treebank:
+    """Read the data that the configuration names, unless sentences are given.
+
+    A sentence whose heads are no tree is a ``ConlluError`` that names file and line, or is left out and noted where
+    ``data.on_bad`` is "skip". So is one without words; and sentences that the objective cannot learn from are left
+    out of training: longer ones than ``data.max_words``, and crossing ones where only projective trees are summed.
+    """
+    notes: list[str] = []
+    data = config.data
+    if train is None:
+        train = read_conllu(data.train) if data.train else builtin_treebank("train")
+        if dev is None and not data.train:
+            dev = builtin_treebank("dev")
+    if dev is None:
+        dev = read_conllu(data.dev) if data.dev else []
+    learned = _checked(train, config, data.train or "training data", notes)
+    kept = [sentence for sentence in learned if not data.max_words or len(sentence) <= data.max_words]
+    if len(kept) < len(learned):
+        notes.append(f"{len(learned) - len(kept)} sentences of more than {data.max_words} words left out of training")
+    if config.training.projective and config.training.objective in ("nll", "hinge"):
+        learned, kept = kept, [sentence for sentence in kept if is_projective(sentence.heads)]
+        if len(kept) < len(learned):
+            notes.append(f"{len(learned) - len(kept)} sentences with crossing arcs left out of projective training")
+    if not kept:
+        raise ValueError(f"{data.train or 'training data'}: no sentence to learn from")
+    return Treebank(kept, _checked(dev, config, data.dev or "dev data", notes), notes)
+
+
+def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: list[str]) -> list[Sentence]:
+    good: list[Sentence] = []
+    bad = 0
+    for sentence in sentences:
+        if not len(sentence):
+            continue
+        try:
+            check_tree(sentence, single_root=config.training.single_root)
+        except ConlluError as error:
+            if config.data.on_bad == "error":
+                raise ConlluError(f'{error} (data.on_bad = "skip" leaves such sentences out)') from None
+            bad += 1
+            notes.append(f"left out: {error}")
+        else:
+            good.append(sentence)
+    if bad:
+        notes.append(f"{name}: {bad} sentences left out whose heads are no tree")
+    return good
+
+
+def is_projective(heads: Sequence[int]) -> bool:
+    """Whether no two arcs cross; ``heads`` are those of the words, 0 the root, and a tree."""
+    # Walk along the sentence with a stack of the arcs that are open: the one opened last must close first.
+    closing = [0] * (len(heads) + 2)
+    opening: list[list[int]] = [[] for _ in range(len(heads) + 2)]
+    for word, head in enumerate(heads, 1):
+        left, right = min(word, head), max(word, head)
+        opening[left].append(right)
+        closing[right] += 1
+    stack: list[int] = []
+    for node in range(len(heads) + 1):
+        for _ in range(closing[node]):
+            if stack.pop() != node:
+                return False
+        stack.extend(sorted(opening[node], reverse=True))
+    return True

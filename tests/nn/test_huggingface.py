@@ -1,0 +1,374 @@
+"""Pretrained encoders: tiny models with random weights and tokenisers trained here."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuparse.nn.huggingface import PretrainedEncoder, _windows
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = "the quick brown fox jumps over the lazy dog and 12 other dogs , undogmatically speaking . an apple isn't a day"
+SENTENCES = [
+    ["the", "undogmatically", "quick", "apple"],
+    ["speaking"],
+    ["dogs", ",", "over", "lazy", "foxes", ",", "isn't", "12"],
+]
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+}
+WIDTH, POSITIONS = 16, 40
+# Sums of another order than the reference's: float32, a few layers, values of order one.
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def make_bert(directory):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=70, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator([TEXT], trainer)
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{name}_token": value for name, value in names.items()}
+    )
+    fast.save_pretrained(directory)
+    config = transformers.BertConfig(vocab_size=len(fast), max_position_embeddings=POSITIONS, **TINY)
+    transformers.BertModel(config).save_pretrained(directory)
+
+
+def make_roberta(directory):
+    """With the tokeniser class of its own and its default, which adds no space before words."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([f" {TEXT}"] * 9, vocab_size=320, special_tokens=special, show_progress=False)
+    tokenizer.save_model(str(directory))
+    config = transformers.RobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=POSITIONS + 2,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        **TINY,
+    )
+    transformers.RobertaModel(config).save_pretrained(directory)
+    transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
+
+
+def make_t5(directory):
+    """An encoder with a decoder; and no token begins a sentence."""
+    make_bert(directory)
+    path = directory / "tokenizer.json"
+    described = json.loads(path.read_text())
+    described["post_processor"] = None
+    path.write_text(json.dumps(described))
+    config = transformers.T5Config(
+        vocab_size=100, d_model=WIDTH, d_kv=8, d_ff=24, num_layers=3, num_heads=2, decoder_start_token_id=0
+    )
+    transformers.T5Model(config).save_pretrained(directory)
+
+
+MAKERS = {"bert": make_bert, "roberta": make_roberta, "t5": make_t5}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    torch.manual_seed(0)
+    directory = tmp_path_factory.mktemp("models")
+    for name, make in MAKERS.items():
+        (directory / name).mkdir()
+        make(directory / name)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("a test went to the network")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+kinds = pytest.mark.parametrize("kind", MAKERS)
+
+
+def sizes(encoder, words):
+    """How many pieces each word has."""
+    return [int(encoder._pieces.prepare([[word]], first_only=False).nodes.eq(1).sum()) for word in words]
+
+
+def reference(directory, words, layers, pooling="mean"):
+    """One sentence, word by word, with the library's own calls; without a root."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory, add_prefix_space=True)
+    model = transformers.AutoModel.from_pretrained(directory).eval()
+    model = model.get_encoder() if model.config.is_encoder_decoder else model
+    given = tokenizer([words], is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        states = model(given["input_ids"], output_hidden_states=True).hidden_states
+    mixed = torch.stack(states[-layers:]).mean(0)[0]
+    word_of = given.word_ids(0)
+    vectors = []
+    for word in range(len(words)):
+        pieces = mixed[[place for place, at in enumerate(word_of) if at == word]]
+        vectors.append(pieces[0] if pooling == "first" else pieces.mean(0))
+    return torch.stack(vectors), mixed[0]
+
+
+@kinds
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_vectors_are_those_of_the_pieces(models, kind, pooling, layers):
+    encoder = PretrainedEncoder(models / kind, layers=layers, pooling=pooling).eval()
+    found = encoder(SENTENCES)
+    assert found.shape == (3, 9, WIDTH) and encoder.out_features == WIDTH
+    cut = set()
+    for sentence, vectors in zip(SENTENCES, found, strict=True):
+        expected, root = reference(models / kind, sentence, layers, pooling)
+        end = len(sentence) + 1
+        torch.testing.assert_close(vectors[1:end], expected, **CLOSE)
+        torch.testing.assert_close(vectors[0], root if kind != "t5" else encoder.root, **CLOSE)
+        assert not vectors[end:].any()
+        cut.update(sizes(encoder, sentence))
+    assert min(cut) == 1 and len(cut) > 2  # words of one piece and of several
+
+
+def test_the_mix_of_layers_is_learned(models):
+    encoder = PretrainedEncoder(models / "bert", layers=3).eval()
+    with torch.no_grad():
+        encoder.mix.copy_(torch.tensor([0.0, 50.0, 0.0]))
+        alone = transformers.AutoModel.from_pretrained(models / "bert").eval()
+        given = encoder._pieces.prepare(SENTENCES[:1], first_only=False)
+        second = alone(given.ids, output_hidden_states=True).hidden_states[2]
+        torch.testing.assert_close(encoder(SENTENCES[:1])[0, 0], second[0, 0], **CLOSE)
+    assert len(PretrainedEncoder(models / "bert", layers=99).mix) == 3
+
+
+def test_words_of_byte_level_models_begin_with_a_space(models):
+    encoder = PretrainedEncoder(models / "roberta")
+    ids = encoder._pieces.prepare([["the", "dog", ","]], first_only=False).ids[0]
+    assert encoder.tokenizer.convert_ids_to_tokens(ids) == ["<s>", "Ġthe", "Ġdog", "Ġ,", "</s>"]
+
+
+@kinds
+def test_every_weight_is_trained(models, kind):
+    torch.manual_seed(1)
+    encoder = PretrainedEncoder(models / kind, layers=2, dropout=0.1).train()
+    (encoder(SENTENCES) * torch.randn(3, 9, WIDTH)).sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None and parameter.grad.any(), name
+
+
+def test_frozen(models):
+    encoder = PretrainedEncoder(models / "bert", freeze=True).train()
+    assert encoder.training and not encoder.model.training
+    found = encoder(SENTENCES)
+    torch.testing.assert_close(found, encoder(SENTENCES), rtol=0, atol=0)
+    found.square().sum().backward()
+    assert encoder.mix.grad is not None and encoder.mix.grad.any()
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
+    thawed = PretrainedEncoder(models / "bert").train()
+    assert not torch.equal(thawed(SENTENCES), thawed(SENTENCES))
+
+
+@pytest.mark.parametrize("nothing", ["\u200b", "\x00", " ", "\u3000", ""])
+def test_words_without_pieces_are_unknown(models, nothing):
+    encoder = PretrainedEncoder(models / "bert").eval()
+    assert not encoder._pieces.backend.encode([nothing], is_pretokenized=True, add_special_tokens=False).ids
+    words = ["the", nothing, "quick", nothing, nothing]
+    unknown = [word if word.isalpha() else "☃" for word in words]
+    torch.testing.assert_close(encoder([words]), encoder([unknown]))
+    assert encoder._pieces.prepare([words], first_only=False).ids.eq(encoder.tokenizer.unk_token_id).sum() == 3
+
+
+@kinds
+def test_odd_words(models, kind):
+    encoder = PretrainedEncoder(models / kind).eval()
+    odd = ["\ud800", "𝒳", "\u0301", "[SEP]", "<s>", "</s>", "[CLS]", "a b", "\t", "x" * 300]
+    found = encoder([odd, ["the"]])
+    assert found.shape == (2, 11, WIDTH) and found.isfinite().all() and found[0].any(1).all()
+
+
+def test_words_that_read_as_special_tokens_are_words(models):
+    for kind, word in (("bert", "[SEP]"), ("roberta", "</s>")):
+        encoder = PretrainedEncoder(models / kind)
+        ids = encoder._pieces.prepare([["the", word]], first_only=False).ids
+        assert ids.eq(encoder.tokenizer.sep_token_id).sum() == 1
+
+
+@kinds
+def test_no_sentences_and_no_words(models, kind):
+    encoder = PretrainedEncoder(models / kind).eval()
+    assert encoder([]).shape == (0, 1, WIDTH)
+    only_roots = encoder([[], []])
+    assert only_roots.shape == (2, 1, WIDTH) and only_roots.isfinite().all() and only_roots.any()
+    torch.testing.assert_close(encoder([[], ["the"]])[0, 0], only_roots[0, 0], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_long_sentences_are_read_in_windows(models, kind):
+    """Each word as in its window read alone, in batches with short sentences too."""
+    encoder = PretrainedEncoder(models / kind, layers=2).eval()
+    words = (["the", "dog", "a", "12"] * 40)[:150]
+    assert set(sizes(encoder, words)) == {1}  # so that pieces are words here
+    room = POSITIONS - 2
+    assert encoder._pieces.room == room
+    found = encoder([SENTENCES[0], words])
+    torch.testing.assert_close(found[0, :5], encoder(SENTENCES[:1])[0], **CLOSE)
+    for begin, end, own_begin, own_end in _windows(150, room):
+        alone = encoder([words[begin:end]])[0]
+        torch.testing.assert_close(
+            found[1, own_begin + 1 : own_end + 1], alone[own_begin - begin + 1 : own_end - begin + 1], **CLOSE
+        )
+    torch.testing.assert_close(found[1, 0], encoder([words[:room]])[0, 0], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_word_longer_than_a_window(models, kind):
+    encoder = PretrainedEncoder(models / kind, max_pieces=8).eval()
+    found = encoder([["the", "undogmatically" * 4, "dog"]])
+    assert found.shape == (1, 4, WIDTH) and found.isfinite().all() and found[0].any(1).all()
+
+
+@given(st.integers(0, 300), st.integers(1, 40))
+def test_windows(pieces, room):
+    windows = _windows(pieces, room)
+    assert [own for *_, own, _ in windows] == [0, *(end for *_, end in windows[:-1])]
+    assert windows[-1][3] == pieces
+    for begin, end, own_begin, own_end in windows:
+        assert 0 <= begin <= own_begin <= own_end <= end <= pieces and end - begin <= room
+        # A quarter of the window, rounded, is seen on either side.
+        assert own_begin == 0 or own_begin - begin >= room // 4
+        assert own_end == pieces or end - own_end >= room // 4
+
+
+@kinds
+def test_saved_and_made_again(models, kind, tmp_path):
+    torch.manual_seed(2)
+    encoder = PretrainedEncoder(models / kind, layers=2, max_pieces=30, pooling="first", freeze=True, dropout=0.25)
+    with torch.no_grad():
+        encoder.mix.normal_()
+    directory = tmp_path / "model" / "encoder"
+    encoder.save(directory)
+    encoder.save(directory)  # over itself
+    assert os.listdir(directory.parent) == ["encoder"]
+    assert not [name for name in os.listdir(directory) if name.endswith((".safetensors", ".bin"))]
+    again = PretrainedEncoder.from_directory(directory)
+    assert again.config_dict() == encoder.config_dict()
+    assert json.loads(json.dumps(again.config_dict())) == again.config_dict()
+    state = encoder.state_dict()
+    assert not torch.equal(next(again.model.parameters()), next(encoder.model.parameters()))
+    again.load_state_dict(state)
+    assert len({tensor.data_ptr() for tensor in state.values()}) == len(state)  # safetensors want none shared
+    words = [*SENTENCES, ["undogmatically"] * 30]
+    torch.testing.assert_close(again.eval()(words), encoder.eval()(words), rtol=0, atol=0)
+
+
+def test_autocast(models):
+    encoder = PretrainedEncoder(models / "bert").eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder(SENTENCES)
+    assert found.dtype == torch.float32
+    # bfloat16 has 8 bits; a few layers of it.
+    torch.testing.assert_close(found, encoder(SENTENCES), rtol=0.05, atol=0.05)
+
+
+def test_half_precision_files_are_read_as_float32(models, tmp_path):
+    transformers.AutoModel.from_pretrained(models / "bert").half().save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(models / "bert").save_pretrained(tmp_path)
+    encoder = PretrainedEncoder(tmp_path)
+    assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
+
+
+def test_nothing_is_printed(models, capfd):
+    PretrainedEncoder(models / "bert")([*SENTENCES, ["the"] * 200])
+    out = capfd.readouterr()
+    assert (out.out, out.err) == ("", "")
+
+
+def one_line(caught):
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_arguments(models):
+    for arguments, message in (
+        ({"layers": 0}, "layers: 0"),
+        ({"pooling": "last"}, "pooling: 'last'"),
+        ({"max_pieces": 2}, "max_pieces: 2; wanted more than 2"),
+        ({"max_pieces": 400}, "max_pieces: 400; the model takes 40"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            PretrainedEncoder(models / "bert", **arguments)
+        one_line(caught)
+
+
+def test_weights_only_from_safetensors(models, tmp_path):
+    for file in (models / "bert").iterdir():
+        if file.suffix == ".json":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    model = transformers.AutoModel.from_pretrained(models / "bert")
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="safetensors") as caught:
+        PretrainedEncoder(tmp_path)
+    one_line(caught)
+
+
+def test_weights_that_are_absent(models, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    for file in (models / "bert").iterdir():
+        if file.suffix == ".json":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(models / "bert" / "model.safetensors")
+    absent = "encoder.layer.1.output.dense.weight"
+    del weights[absent]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"1 weights are absent, such as {absent}") as caught:
+        PretrainedEncoder(tmp_path)
+    one_line(caught)
+
+
+def test_models_that_are_not_there(tmp_path, monkeypatch, models):
+    for name in ("no-such/model", tmp_path / "none", tmp_path):
+        with pytest.raises(ValueError, match=f"pretrained encoder {name}: ") as caught:
+            PretrainedEncoder(name)
+        one_line(caught)
+    with pytest.raises(ValueError, match=r"encoder\.json: not there"):
+        PretrainedEncoder.from_directory(tmp_path)
+    for text, message in (("[1]", "not the settings"), ("{", "not JSON")):
+        (tmp_path / "encoder.json").write_text(text)
+        with pytest.raises(ValueError, match=rf"encoder\.json: {message}"):
+            PretrainedEncoder.from_directory(tmp_path)
+    PretrainedEncoder(models / "bert").save(tmp_path)
+    settings = json.loads((tmp_path / "encoder.json").read_text())
+    (tmp_path / "encoder.json").write_text(json.dumps({**settings, "novelty": 1}))
+    with pytest.raises(ValueError, match="not the settings of this version"):
+        PretrainedEncoder.from_directory(tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ValueError, match=r"pip install 'gpuparse\[transformers\]'") as caught:
+        PretrainedEncoder(models / "bert")
+    one_line(caught)
+
+
+def test_the_reference_is_one(models):
+    """The vectors differ among words and sentences, so that comparing them says something."""
+    found = PretrainedEncoder(models / "bert").eval()(SENTENCES).detach().flatten(0, 1)
+    distinct = np.unique(found.numpy().round(3), axis=0)
+    assert len(distinct) == 3 + 13 + 1  # roots, words, padding

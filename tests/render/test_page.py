@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import io
+import itertools
+import random
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuparse.data.conllu import ConlluError, Sentence, read_conllu, write_conllu
+from gpuparse.evaluate import evaluate
+from gpuparse.render import parses, write_page
+from tests.render.test_svg import SVG, arcs, groups, texts
+
+WORDS = ["We", "saw", "the", "man"]
+GOLD = Sentence.from_words(
+    WORDS,
+    ["PRON", "VERB", "DET", "NOUN"],
+    lemmas=["we", "see", "the", "man"],
+    heads=[2, 0, 4, 2],
+    deprels=["nsubj", "root", "det", "obj"],
+    comments=["# sent_id = a-1", "# text = We saw the man"],
+)
+WRONG = GOLD.with_parse([2, 0, 2, 2], ["nsubj", "root", "det", "iobj"], {"Confidence": ["0.9", "1", "0.25", "0.5"]})
+
+
+def random_sentence(source: random.Random, number: int) -> Sentence:
+    count = source.randint(1, 12)
+    order = list(range(1, count + 1))
+    source.shuffle(order)
+    heads = [0] * count
+    for i, word in enumerate(order[1:], 1):
+        heads[word - 1] = source.choice(order[:i])
+    labels = ["root" if head == 0 else source.choice(["obj", "nsubj", "obl:tmod", "obl"]) for head in heads]
+    words = ["".join(source.choices("abcdefgé", k=source.randint(1, 9))) for _ in range(count)]
+    return Sentence.from_words(words, ["X"] * count, heads=heads, deprels=labels, comments=[f"# sent_id = {number}"])
+
+
+def changed(sentence: Sentence, source: random.Random) -> Sentence:
+    """Some other tree, some other labels."""
+    other = random_sentence(source, 0)
+    while len(other) != len(sentence):
+        other = random_sentence(source, 0)
+    labels = [b if source.random() < 0.4 else a for a, b in zip(sentence.deprels, other.deprels, strict=True)]
+    labels = ["root" if head == 0 else label for head, label in zip(other.heads, labels, strict=True)]
+    return sentence.with_parse(other.heads, labels)
+
+
+def corpus(size: int, seed: int = 1) -> tuple[list[Sentence], list[Sentence]]:
+    source = random.Random(seed)
+    gold = [random_sentence(source, i) for i in range(size)]
+    return gold, [changed(sentence, source) if source.random() < 0.5 else sentence for sentence in gold]
+
+
+def page(*sentences: Sentence, **options) -> str:
+    stream = io.StringIO()
+    write_page(sentences, stream, **options)
+    return stream.getvalue()
+
+
+def drawings(html: str) -> list[ElementTree.Element]:
+    found = re.findall(r'<svg (?:id="[^"]*" )?xmlns.*?</svg>', html, re.DOTALL)
+    return [ElementTree.fromstring(svg) for svg in found]
+
+
+class Checker(HTMLParser):
+    """That every element is closed where it should be, and what ids there are."""
+
+    VOID = frozenset({"meta", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values["href"]] if "href" in values else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        values = dict(attributes)
+        self.links += [values["href"]] if "href" in values else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_says_the_trees():
+    gold, system = corpus(40)
+    html = page(*system, gold=gold)
+    drawn = drawings(html)
+    assert len(drawn) == 40
+    for root, sentence, right in zip(drawn, system, gold, strict=True):
+        assert [texts(group)[0] for group in groups(root, "w")] == sentence.words
+        over = sorted(set(arcs(root)) - set(arcs(root, "g")))
+        assert over == list(enumerate(sentence.heads, 1))
+        pairs = list(zip(enumerate(sentence.heads, 1), enumerate(right.heads, 1), strict=True))
+        assert arcs(root, "x") == [ours for ours, theirs in pairs if ours != theirs]
+        assert arcs(root, "g") == [theirs for ours, theirs in pairs if ours != theirs]
+
+
+def test_the_page_is_whole_and_links_lead_somewhere():
+    gold, system = corpus(60)
+    html = page(*system, gold=gold)
+    checker = Checker()
+    checker.feed(html)
+    assert checker.open == []
+    assert len(set(checker.ids)) == len(checker.ids)
+    assert checker.links and {link[1:] for link in checker.links} <= set(checker.ids)
+    assert all(link.startswith("#") for link in checker.links)
+
+
+def test_nothing_comes_from_elsewhere():
+    gold, system = corpus(10)
+    html = page(*system, gold=gold)
+    assert set(re.findall(r"https?:[^\"]*", html)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"url\(|@import|\ssrc=|<link", html)
+    assert "default-src 'none'" in html
+
+
+def test_counts_agree_with_evaluate(tmp_path):
+    gold, system = corpus(50)
+    write_conllu(gold, tmp_path / "gold.conllu")
+    write_conllu(system, tmp_path / "system.conllu")
+    tally = write_page(
+        read_conllu(tmp_path / "system.conllu"), tmp_path / "page.html", gold=read_conllu(tmp_path / "gold.conllu")
+    )
+    metrics = evaluate(str(tmp_path / "gold.conllu"), str(tmp_path / "system.conllu")).metrics
+    assert tally.uas == pytest.approx(100 * metrics["UAS"].f1)
+    assert tally.las == pytest.approx(100 * metrics["LAS"].f1)
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"<dt>UAS</dt><dd>{tally.uas:.2f}</dd>" in html
+    assert f"<dt>LAS</dt><dd>{tally.las:.2f}</dd>" in html
+    assert f"<dt>Sentences with errors</dt><dd>{tally.wrong_sentences}</dd>" in html
+    assert tally.sentences == tally.shown == 50
+    assert 0 < tally.wrong_sentences < 50
+
+
+def test_a_sentence_is_summed_up():
+    html = page(WRONG, gold=[GOLD])
+    assert "<bdi>a-1</bdi>" in html
+    assert "We saw the man" in html
+    assert "UAS 75.0" in html and "LAS 50.0" in html
+    assert "× 1 wrong head, 1 wrong label" in html
+    assert 'id="e1"' in html and 'href="#e2"' in html and '<footer id="e2">' in html
+    (root,) = drawings(html)
+    assert groups(root, "w")[0].find(f"{SVG}title").text == "1 We\nwe PRON"
+
+
+def test_confidence_comes_from_misc():
+    (root,) = drawings(page(WRONG))
+    opacity = {g.get("data-m"): float(g.find(f"{SVG}g").get("opacity")) for g in groups(root, "a")}
+    assert opacity["3"] < opacity["4"] < opacity["1"] < opacity["2"] == 1
+    assert "less sure" in page(WRONG)
+    other = page(WRONG, confidence_key="Other")
+    assert "less sure" not in other and 'opacity="' not in other
+    (parse,) = parses([WRONG])
+    assert parse.confidence == [0.9, 1.0, 0.25, 0.5]
+
+
+def test_odd_text_is_only_text():
+    nasty = "</script></svg><script>alert(1)</script>&amp;\"'"
+    sentence = Sentence.from_words(
+        [nasty], [nasty], heads=[0], deprels=[nasty], comments=[f"# sent_id = {nasty}", f"# text = {nasty}"]
+    )
+    html = page(sentence, title=nasty, note=nasty)
+    assert html.count("<script>") == 1
+    checker = Checker()
+    checker.feed(html)
+    assert checker.open == []
+    (root,) = drawings(html)
+    assert texts(groups(root, "w")[0]) == [nasty, nasty]
+    assert unescape(re.search("<title>(.*?)</title>", html).group(1)) == nasty
+
+
+def test_right_to_left_begins_at_the_right():
+    hebrew = Sentence.from_words(["הילד", "קרא"], heads=[2, 0], deprels=["nsubj", "root"])
+    assert '<div class="box" dir="rtl"' in page(hebrew)
+    assert '<div class="box" dir="rtl"' not in page(GOLD)
+
+
+def test_a_wide_tree_scrolls_and_is_printed_in_strips():
+    words = ["word"] * 90
+    sentence = Sentence.from_words(words, heads=list(range(90)), deprels=["obj"] * 90)
+    html = page(sentence, GOLD)
+    assert 'class="box wide" tabindex="0"' in html
+    boxes = re.findall(r'viewBox="([\d.]+) 0 ([\d.]+) [\d.]+"><use href="#t1"/>', html)
+    assert len(boxes) > 3
+    at = 0.0
+    for left, width in boxes:
+        assert float(left) == pytest.approx(at, abs=0.11)
+        assert 0 < float(width) <= 1000
+        at = float(left) + float(width)
+    assert at == pytest.approx(float(drawings(html)[0].get("width", "")), abs=0.2)
+    assert html.count('class="strips"') == 1
+
+
+def test_tokens_and_empty_nodes():
+    text = (
+        "1-2\tdella\t_\t_\t_\t_\t_\t_\t_\t_\n1\tdi\t_\tADP\t_\t_\t3\tcase\t_\t_\n2\tla\t_\tDET\t_\t_\t3\tdet\t_\t_\n"
+        "3\tcasa\t_\tNOUN\t_\t_\t0\troot\t_\t_\n3.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+    )
+    (root,) = drawings(page(Sentence(text)))
+    (token,) = groups(root, "m")
+    assert texts(token) == ["della"]
+    assert len(groups(root, "w")) == 3
+
+
+def test_a_sentence_without_heads_is_drawn_without_arcs():
+    bare = Sentence.from_words(WORDS)
+    html = page(bare)
+    assert "not parsed" in html
+    assert arcs(drawings(html)[0]) == []
+    assert "UAS 0.0" in page(bare, gold=[GOLD])
+
+
+def test_only_errors_and_limit():
+    gold, system = corpus(50)
+    wrong = [i for i, parse in enumerate(parses(system, gold), 1) if parse.wrong]
+    html = page(*system, gold=gold, only_errors=True)
+    assert [int(number) for number in re.findall(r'<section id="s(\d+)"', html)] == wrong
+    assert f"<dt>Shown</dt><dd>{len(wrong)}</dd>" in html
+    some = page(*system, gold=gold, only_errors=True, limit=3)
+    assert [int(number) for number in re.findall(r'<section id="s(\d+)"', some)] == wrong[:3]
+
+
+def test_reading_stops_at_the_limit():
+    stream = io.StringIO()
+    tally = write_page(itertools.repeat(WRONG), stream, gold=itertools.repeat(GOLD), limit=5)
+    assert (tally.shown, tally.sentences) == (5, 5)
+    assert stream.getvalue().count("<section") == 5
+
+
+def test_comments_without_words_are_no_sentences():
+    stray = Sentence("# newdoc\n\n")
+    assert page(stray, WRONG, gold=[GOLD, stray]).count("<section") == 1
+
+
+def test_no_sentences():
+    html = page()
+    assert "No sentences." in html and "<nav" not in html
+    checker = Checker()
+    checker.feed(html)
+
+
+def test_the_same_input_gives_the_same_page(tmp_path):
+    for name in ("a", "b"):
+        write_page([WRONG], tmp_path / name, gold=[GOLD])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def broken():
+    yield WRONG
+    raise ConlluError("x.conllu:9: broken")
+
+
+def test_a_page_is_there_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "page.html"
+    target.write_text("old")
+    with pytest.raises(ConlluError, match="broken"):
+        write_page(broken(), target)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    write_page([WRONG], target)
+    assert target.read_text(encoding="utf-8").endswith("</html>\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_stdout(capfdbinary):
+    write_page([WRONG], "-")
+    out = capfdbinary.readouterr().out
+    assert out.startswith(b"<!DOCTYPE html>") and out.endswith(b"</html>\n")
+    print("still open")
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        write_page([WRONG], tmp_path / "none" / "page.html")
+    assert error.value.filename == str(tmp_path / "none" / "page.html")
+
+
+OTHER = Sentence.from_words(["We", "see", "the", "man"], heads=[2, 0, 4, 2], source="gold.conllu", line=7)
+SHORT = Sentence.from_words(["We", "saw"], heads=[2, 0], source="gold.conllu", line=7)
+OURS = Sentence(WRONG.text, "ours.conllu", 11)
+LOOP = Sentence.from_words(["a", "b"], heads=[1, 0], source="loop.conllu")
+HALF = Sentence("1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n2\tb\t_\t_\t_\t_\t7\t_\t_\t_\n\n", "half.conllu", 3)
+UNSURE = Sentence.from_words(["a"], heads=[0], misc=["Confidence=high"], source="unsure.conllu")
+
+
+@pytest.mark.parametrize(
+    ("ours", "gold", "message"),
+    [
+        ([OURS], [OTHER], "ours.conllu:14: the word 'saw', but 'see' in gold (gold.conllu:8)"),
+        ([OURS], [SHORT], "ours.conllu:11: 4 words, but 2 in gold (gold.conllu:7)"),
+        ([OURS], [], "ours.conllu:11: gold has no such sentence"),
+        ([OURS], [GOLD, SHORT], "ours.conllu:11: the last sentence, but gold goes on at gold.conllu:7"),
+        ([], [SHORT], "no sentences, but gold goes on at gold.conllu:7"),
+        ([LOOP], None, "loop.conllu:1: word 1 is its own head"),
+        ([HALF], None, "half.conllu:4: HEAD '7' is no word of the sentence"),
+        ([UNSURE], None, "unsure.conllu:1: Confidence=high in MISC is no number between 0 and 1"),
+    ],
+)
+def test_errors_name_the_place(ours, gold, message):
+    with pytest.raises(ConlluError, match=re.escape(message)) as error:
+        page(*ours, gold=gold)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"only_errors": True}, "only_errors: "), ({"limit": 0}, "limit: 0 sentences")]
+)
+def test_wrong_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        page(WRONG, **options)
+
+
+TREEBANKS = Path(__file__).parents[3] / "shared" / "treebanks"
+
+
+@pytest.mark.parametrize("name", ["hu_szeged-ud-dev", "it_isdt-ud-dev"])
+def test_real_sentences(name):
+    path = TREEBANKS / f"{name}.conllu"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    sentences = list(itertools.islice(read_conllu(path), 60))
+    html = page(*sentences, gold=sentences)
+    for root, sentence in zip(drawings(html), sentences, strict=True):
+        assert arcs(root) == list(enumerate(sentence.heads, 1))
+    assert "<dd>100.00</dd>" in html
