@@ -21,11 +21,11 @@ find-compiler = for c in $(COMPILERS); do command -v "$$c" >/dev/null 2>&1 && ex
 .PHONY: help demo test lint bench clean distclean compiler compiler-wanted
 
 help:
-	@echo "make demo       an ambiguous sentence: its best trees, marginals and samples"
+	@echo "make demo       train a parser on the built-in treebank, parse, evaluate, draw: two minutes, files in demo/"
 	@echo "make test       every check: format, types, layers, tests"
 	@echo "make lint       the same without the tests"
 	@echo "make bench      the table of figures"
-	@echo "make clean      remove caches and build outputs (distclean: the .venv too)"
+	@echo "make clean      remove caches, build outputs and demo/ (distclean: the .venv too)"
 	@echo
 	@echo "Settings: PYTHON=$(PYTHON) TORCH_VERSION=$(TORCH_VERSION) JOBS=$(JOBS) CXX=<compiler>"
 
@@ -50,7 +50,7 @@ bench: compiler-wanted $(VENV)/.installed-bench
 	@$(PY) bench/first_order.py
 
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean

@@ -159,7 +159,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if value not in get_args(hint):
             raise ValueError(f"{where} is {value!r}; wanted one of {', '.join(map(repr, get_args(hint)))}")
         return value
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     if type(value) is not hint:
         raise ValueError(f"{where} is {value!r}; wanted {_KIND[hint]}")
@@ -196,7 +196,7 @@ def _check(config: Config, source: str) -> None:
     for name in ("epochs", "batch_words"):
         if getattr(training, name) < 1:
             raise wrong(f"training.{name}", "1 or more")
-    for name in ("weight_decay", "clip", "margin", "patience", "seed", "checkpoint_seconds", "pretrained_rate"):
+    for name in ("weight_decay", "clip", "margin", "patience", "checkpoint_seconds", "pretrained_rate"):
         if not 0 <= getattr(training, name) < float("inf"):
             raise wrong(f"training.{name}", "0 or more")
     for name in ("learning_rate", "aggressiveness"):
@@ -205,8 +205,12 @@ def _check(config: Config, source: str) -> None:
     for name in ("beta1", "beta2", "average", "warmup"):
         if not 0 <= getattr(training, name) < 1:
             raise wrong(f"training.{name}", "a number in [0, 1)")
+    if not 0 <= training.seed < 1 << 63:
+        raise wrong("training.seed", "0 to 2^63 - 1")
     if config.data.min_count < 1:
         raise wrong("data.min_count", "1 or more")
+    if config.data.max_words < 0:
+        raise wrong("data.max_words", "0 or more")
     online = training.objective in ("perceptron", "mira")
     if online and scorer.kind != "templates":
         raise wrong("training.objective", "nll, local or hinge (perceptron and mira train scorer.kind templates)")

@@ -1,152 +1,183 @@
-"""One ambiguous sentence, and what the two distributions say of its trees: ``python -m gpuparse.demo``."""
+"""The whole way on the built-in treebank, in two minutes: train, parse, evaluate, draw.
+
+``python -m gpuparse.demo [DIRECTORY] [--quick]``: results on stdout, progress on stderr, files in the directory.
+"""
 
 from __future__ import annotations
 
+import argparse
 import io
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
-import gpuparse as gp
-from gpuparse import backend
-from gpuparse.render import ROOT, tree_text
+from gpuparse.config import Config, ScorerConfig, TrainingConfig
+from gpuparse.data.artificial import builtin_treebank
+from gpuparse.data.conllu import Sentence, write_conllu
+from gpuparse.evaluate import Evaluation, evaluate
+from gpuparse.parser import Parser
+from gpuparse.render import Parse, parses, tree_text, write_page
+from gpuparse.train import Report, train
+from gpuparse.train.treebank import is_projective
 
-WORDS = ["We", "saw", "the", "man", "on", "the", "hill", "with", "binoculars"]
+# Small enough for two minutes on two cores.
+FULL = Config(
+    scorer=ScorerConfig(word=64, char=24, chars=48, tag=24, feats=48, hidden=128, layers=2, arc=160, label=64),
+    training=TrainingConfig(epochs=20, batch_words=1000, learning_rate=4e-3),
+)
+# To see that it works, not how well.
+QUICK = Config(
+    scorer=ScorerConfig(word=32, char=16, chars=24, tag=16, feats=16, hidden=48, layers=1, arc=64, label=32),
+    training=TrainingConfig(epochs=2, batch_words=500, learning_rate=1e-2, average=0.9),
+)
+QUICK_SENTENCES = 300  # to train on; the others are left out
 
-# Who is on the hill, and who has the binoculars? Scores (log weights) of the arcs worth considering, for each
-# word; every other arc scores UNLIKELY. The best heads of "on" and "with", taken by themselves, cross.
-UNLIKELY = -4.0
-ARCS: dict[int, dict[int, float]] = {  # modifier: {head: score}
-    1: {2: 4.0},
-    2: {0: 4.0, 4: -1.0},
-    3: {4: 4.0, 2: -1.0},
-    4: {2: 4.0, 0: 0.0},
-    5: {2: 2.0, 4: 1.5},
-    6: {7: 4.0, 5: 0.0},
-    7: {5: 4.0, 2: 0.0},
-    8: {4: 2.0, 2: 1.2, 7: 0.5},
-    9: {8: 4.0, 2: 0.5},
+SCORES = {
+    "UAS": "head",
+    "LAS": "head and label",
+    "Root": "the word under the root",
+    "UEM": "whole trees",
+    "LEM": "whole trees with labels",
 }
+SHORT, LONG = 5, 14  # words of a sentence that is printed, if there is such a one
 
 
-def scores() -> Tensor:
-    """The sentence's arc scores, a batch of one: [1, N, N], head by modifier."""
-    nodes = len(WORDS) + 1
-    arcs = torch.full((1, nodes, nodes), UNLIKELY, dtype=torch.float64)
-    for modifier, heads in ARCS.items():
-        for head, score in heads.items():
-            arcs[0, head, modifier] = score
-    return arcs
-
-
-def main() -> None:
-    """Print the demonstration."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the demonstration; an error is one line."""
+    options = argparse.ArgumentParser(prog="python -m gpuparse.demo", description="Train, parse, evaluate and draw.")
+    options.add_argument("directory", metavar="DIRECTORY", nargs="?", default="demo", help="gets the files (demo)")
+    options.add_argument("--quick", action="store_true", help="some seconds instead of minutes, and a worse parser")
+    given = options.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a stream that has no box characters
+    try:
+        _run(Path(given.directory), given.quick)
+    except (ValueError, OSError) as error:
+        print(f"gpuparse: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _run(directory: Path, quick: bool) -> None:
+    begun = time.perf_counter()
     console = Console(highlight=False)
-    torch.manual_seed(1)
-    arcs = scores()
-    console.print(Text.assemble("A sentence with several readings: ", (" ".join(WORDS), "bold")))
+    progress = _Progress()
+    model, page = directory / "model", directory / "trees.html"
+    files = {"gold": directory / "gold.conllu", "parsed": directory / "parsed.conllu"}
+    _check_free(model)
+    torch.set_flush_denormal(True)
+
+    learned, dev, gold = builtin_treebank("train"), builtin_treebank("dev"), builtin_treebank("test")
+    learned = learned[:QUICK_SENTENCES] if quick else learned
+    words = sum(map(len, learned))
+    progress.note(f"training on {len(learned):,} sentences, {words:,} words (the kernel is compiled at its first use)")
+    with progress.bar:
+        parser = train(QUICK if quick else FULL, model, train=learned, dev=dev, overwrite=True, report=progress)
+    parsed = _parse(parser, gold, progress)
+    write_conllu(gold, files["gold"])
+    write_conllu(parsed, files["parsed"])
+    tally = write_page(parsed, page, gold=gold, title="The built-in treebank", note="The test sentences, as parsed")
+
+    console.print(_scores(evaluate(gold, parsed)))
+    for title, parse in _chosen(list(parses(parsed, gold))):
+        console.print(Text(f"\n{title}", "bold"))
+        console.print(Text(_drawn(parse)), soft_wrap=True)
     console.print()
-    with Console(stderr=True).status("computing (kernels are compiled at their first use)"):
-        projective = gp.ProjectiveTrees(arcs)
-        non_projective = gp.NonProjectiveTrees(arcs)
-        parts = [
-            _words(projective, non_projective),
-            _summary(projective, non_projective),
-            _best_trees(projective, non_projective),
-            _readings(projective, non_projective),
-        ]
-    for part in parts:
-        console.print(part)
-        console.print()
-    console.print(Text(f"Computed on the CPU by {_path()}"), soft_wrap=True)
+    for name, what in {
+        str(page): f"{tally.shown} trees, wrong arcs marked: open it in a browser",
+        str(model): f"the parser, for gpuparse parse {model} FILE",
+        f"gpuparse evaluate --breakdown {files['gold']} {files['parsed']}": "says more of its mistakes",
+    }.items():
+        console.print(Text.assemble((name, "bold"), f"  {what}"), soft_wrap=True)
+    progress.note(f"all of it took {time.perf_counter() - begun:.0f} s")
 
 
-def _path() -> str:
-    found: dict[str, Any] = backend.describe()
-    if found["cpu"]["path"] == "kernels":
-        return f"compiled kernels: {found['compiler']['version']}"
-    return f"plain torch: {found['cpu']['reason']}"
+def _check_free(model: Path) -> None:
+    """An earlier demonstration is written over, another model is not."""
+    if (model / "config.toml").exists() and Config.load(model / "config.toml") not in (FULL, QUICK):
+        raise ValueError(f"{model}: holds a model that is not the demonstration's; remove it or give another DIRECTORY")
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+class _Progress(Report):
+    """A bar where stderr is a terminal, and a line an epoch."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        columns = (TextColumn("training"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("", total=None)
+        self.epochs = 1
+
+    def note(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def begin(self, *, epochs: int, epoch: int) -> None:
+        self.epochs = epochs
+        self.bar.update(self.task, total=epochs)
+
+    def step(self, *, epoch: int, batch: int, batches: int, loss: float, words_per_second: float) -> None:
+        self.bar.update(self.task, completed=epoch + batch / batches)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        dev = f"dev UAS {100 * record['dev_uas']:.2f}  LAS {100 * record['dev_las']:.2f}"
+        self.note(f"epoch {record['epoch']:>2}/{self.epochs}  loss {record['loss']:.3f}  {dev}")
 
 
-def _word(node: int) -> str:
-    return ROOT if node == 0 else WORDS[node - 1]
+def _parse(parser: Parser, gold: list[Sentence], progress: _Progress) -> list[Sentence]:
+    """The sentences parsed, with the probability of each arc."""
+    begun = time.perf_counter()
+    parsed = parser.parse(gold, confidence=True)
+    words = sum(map(len, gold))
+    progress.note(f"parsed {words:,} words, {words / (time.perf_counter() - begun):,.0f} a second")
+    return parsed
 
 
-def _words(projective: gp.ProjectiveTrees, non_projective: gp.NonProjectiveTrees) -> Table:
-    """A row a word: its head in the best tree, the likeliest other head, and their probabilities."""
-    table = _table("Heads, in the best tree and next, and their probabilities")
+def _scores(result: Evaluation) -> Table:
+    table = Table(title="Right on the test sentences, %", title_justify="left", title_style="bold", box=None)
     table.add_column("")
-    for heading in ("projective", "next", "non-projective", "next"):
-        table.add_column(heading, no_wrap=True)
-        table.add_column("", justify="right", no_wrap=True)
-    for modifier in range(1, len(WORDS) + 1):
-        cells: list[str | Text] = [Text(_word(modifier), "bold")]
-        for trees in (projective, non_projective):
-            best = int(trees.argmax[0, modifier])
-            probability = trees.marginals[0, :, modifier]
-            others = probability.clone()
-            others[[best, modifier]] = -1.0
-            runner_up = int(others.argmax())
-            cells += [_word(best), Text(f"{probability[best]:.3f}", "green")]
-            cells += [_word(runner_up), f"{probability[runner_up]:.3f}"]
-        table.add_row(*cells)
-    return table
-
-
-def _summary(projective: gp.ProjectiveTrees, non_projective: gp.NonProjectiveTrees) -> Table:
-    table = _table("The distributions")
-    for heading in ("", "log Z", "entropy (nats)", "best score", "probability"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name, trees in (("projective", projective), ("non-projective", non_projective)):
-        values = (trees.log_partition, trees.entropy(), trees.max, trees.log_prob(trees.argmax).exp())
-        table.add_row(name, *(f"{value.item():.4f}" for value in values))
-    return table
-
-
-def _best_trees(projective: gp.ProjectiveTrees, non_projective: gp.NonProjectiveTrees) -> Table:
-    table = _table("The best tree of each")
-    table.add_column("projective", no_wrap=True, min_width=36)
-    table.add_column("non-projective", no_wrap=True)
-    table.add_row(*(Text(tree_text(trees.argmax[0].tolist(), WORDS)) for trees in (projective, non_projective)))
-    return table
-
-
-def _readings(projective: gp.ProjectiveTrees, non_projective: gp.NonProjectiveTrees) -> Table:
-    """The three best trees and two samples of each, told by the heads of the two prepositions."""
-    prepositions = [WORDS.index(word) + 1 for word in ("on", "with")]
-    table = _table("The three best trees and two samples")
+    table.add_column("", justify="right")
     table.add_column("")
-    table.add_column("", no_wrap=True)
-    table.add_column("probability", justify="right", no_wrap=True)
-    for modifier in prepositions:
-        table.add_column(f"{_word(modifier)} ←", no_wrap=True)
-    table.add_column("unlike the best elsewhere", overflow="fold")
-    for name, trees in (("projective", projective), ("non-projective", non_projective)):
-        best, _ = trees.topk(3)
-        kinds = [(f"best {rank}", heads) for rank, heads in enumerate(best, 1)]
-        kinds += [("sample", heads) for heads in trees.sample(torch.Size((2,)))]
-        for number, (kind, heads) in enumerate(kinds):
-            row: list[int] = heads[0].tolist()
-            unlike = [m for m, head in enumerate(row) if head != best[0, 0, m] and m not in prepositions]
-            table.add_row(
-                "" if number else name,
-                kind,
-                f"{trees.log_prob(heads).exp().item():.4f}",
-                *(_word(row[modifier]) for modifier in prepositions),
-                ", ".join(f"{_word(m)} ← {_word(row[m])}" for m in unlike) or "–",
-            )
+    for name, meaning in SCORES.items():
+        table.add_row(name, f"{100 * result.metrics[name].f1:.2f}", meaning)
     return table
+
+
+def _chosen(found: list[Parse]) -> list[tuple[str, Parse]]:
+    """Short sentences to print: all right with crossing arcs, with one mistake, and with both crossing and mistakes."""
+
+    def crossing(parse: Parse) -> bool:
+        return not is_projective(parse.gold_heads or [])
+
+    kinds = {
+        "Crossing arcs, all right": [p for p in found if crossing(p) and not p.wrong],
+        "One word wrong (×: what it should be)": [p for p in found if p.right_labels == len(p.words) - 1],
+        "Crossing arcs and mistakes": [p for p in found if crossing(p) and p.wrong],
+    }
+    chosen: list[tuple[str, Parse]] = []
+    for title, those in kinds.items():
+        left = [parse for parse in those if all(parse is not other for _, other in chosen)]
+        if left:
+            chosen.append((title, min(left, key=lambda p: (not SHORT <= len(p.words) <= LONG, len(p.words)))))
+    return chosen
+
+
+def _drawn(parse: Parse) -> str:
+    """The tree as it was parsed, and at the words that are wrong what is right."""
+    assert parse.gold_heads is not None and parse.gold_labels is not None and parse.outcomes is not None
+    labels = []
+    for label, sure, outcome, right, head in zip(
+        parse.labels, parse.confidence, parse.outcomes, parse.gold_labels, parse.gold_heads, strict=True
+    ):
+        wrong = "" if outcome in ("right", "subtype") else f"  × {right} of {parse.words[head - 1] if head else 'ROOT'}"
+        labels.append(f"{label}  {sure:.2f}{wrong}")
+    return tree_text([-1, *parse.heads], parse.words, labels)
 
 
 if __name__ == "__main__":

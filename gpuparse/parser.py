@@ -56,6 +56,7 @@ class Parser:
     def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Parser:
         """Load a parser from its directory."""
         path = Path(path)
+        device = _device(device)
         if not (path / "model.json").is_file():
             raise ValueError(f"{path}: no model here (there is no model.json); gpuparse train makes one")
         about = read_json(path / "model.json")
@@ -69,14 +70,15 @@ class Parser:
             if not (path / name).is_file():
                 raise ValueError(f"{path}: {name} is missing; the model is not whole")
         config = Config.load(path / "config.toml")
+        saved = read_json(path / "vocabulary.json")
         try:
-            vocabulary = Vocabulary.from_json(read_json(path / "vocabulary.json"))
-        except (KeyError, TypeError) as error:
+            vocabulary = Vocabulary.from_json(saved)
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path / 'vocabulary.json'}: not a vocabulary of this version: {error!r}") from None
         parser = cls(config, vocabulary, build_scorer(config.scorer, vocabulary, path))
         parser.results = about.get("results", {})
         parser.load_weights(path / "model.safetensors")
-        parser.scorer.to(torch.device(device)).eval()
+        parser.scorer.to(device).eval()
         return parser
 
     def load_weights(self, path: Path) -> None:
@@ -103,7 +105,7 @@ class Parser:
 
     def to(self, device: torch.device | str) -> Parser:
         """Move the weights."""
-        self.scorer.to(device)
+        self.scorer.to(_device(device))
         return self
 
     def parse(self, sentences: Iterable[Words | Sentence], **options: Any) -> list[Sentence]:
@@ -111,6 +113,8 @@ class Parser:
 
         Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC.
         """
+        if isinstance(sentences, Sentence):
+            raise ValueError("sentences: one sentence; wanted a list of them")
         given = [
             sentence if isinstance(sentence, Sentence) else _sentence(sentence, i)
             for i, sentence in enumerate(sentences)
@@ -143,13 +147,13 @@ class Parser:
             confidence: also give the probability of each word's arc, under the exact distribution over trees.
             batch_words: nodes of a batch, padding counted.
 
-        A ``ValueError`` names the sentence by its place among ``sentences``.
+        A malformed sentence is a ``ConlluError`` that names its file and line.
         """
         training = self.config.training
         projective = training.projective if projective is None else projective
         single_root = training.single_root if single_root is None else single_root
         self.scorer.eval()
-        done = [Prediction([], [], [] if confidence else None)] * len(sentences)
+        done = [Prediction([], [], [] if confidence else None) for _ in sentences]
         with torch.inference_mode():
             for indices, batch in self._batches(sentences, batch_words):
                 for index, prediction in zip(
@@ -175,8 +179,10 @@ class Parser:
         with self._timed("decode"):
             heads = decode(scored.scores, method, projective=projective, single_root=single_root).heads
             sure = _confidence(scored.scores, heads, projective, single_root) if confidence else None
+        with self._timed("encode"):
+            label_scores = scored.label_scores(heads)
         with self._timed("labels"):
-            labels = self._labels(scored.label_scores(heads), heads).tolist()
+            labels = self._labels(label_scores, heads).tolist()
             names = self.vocabulary.labels.names
             predictions = []
             for row, (length, head) in enumerate(zip(batch.lengths.tolist(), heads.tolist(), strict=True)):
@@ -219,15 +225,30 @@ def _confidence(scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, s
 
 
 def _sentence(words: Any, index: int) -> Sentence:
-    """A CoNLL-U sentence of words or (word, tag) pairs."""
+    """A CoNLL-U sentence of words or (word, tag) pairs; one that is such a sentence stays as it is."""
+    if isinstance(words, Sentence):
+        return words
     if isinstance(words, str):
         raise ValueError(f"sentences: sentence {index} is a string; wanted a list of words")
-    words = list(words)
-    if all(isinstance(word, str) for word in words):
-        return Sentence.from_words(words)
-    if not all(isinstance(w, (tuple, list)) and len(w) == 2 and all(isinstance(x, str) for x in w) for w in words):
-        raise ValueError(f"sentences: sentence {index} is neither words nor (word, tag) pairs")
-    return Sentence.from_words([word for word, _ in words], [tag for _, tag in words])
+    words = list(words) if isinstance(words, Iterable) else [words]
+    tags = None
+    if not all(isinstance(word, str) for word in words):
+        if not all(isinstance(w, (tuple, list)) and len(w) == 2 and all(isinstance(x, str) for x in w) for w in words):
+            raise ValueError(f"sentences: sentence {index} is neither words nor (word, tag) pairs")
+        words, tags = [word for word, _ in words], [tag for _, tag in words]
+    try:
+        return Sentence.from_words(words, tags)
+    except ValueError as error:
+        raise ValueError(f"sentences: sentence {index}: {error}") from None
+
+
+def _device(device: torch.device | str) -> torch.device:
+    """The device, if it is there."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device: {str(device)!r} is not to be had ({reason}); cpu, cuda or cuda:0, say") from None
 
 
 def _contiguous(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ import sys
 from importlib import metadata
 
 import pytest
-from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from gpuparse import __version__, backend, cli, selftest
@@ -170,12 +169,3 @@ def test_on_this_machine():
     report = json.loads(done.stdout)
     assert report["versions"]["torch"] == metadata.version("torch")
     assert report["devices"][0]["path"] in {"kernels", "torch"}
-
-
-def test_demo_fits_a_terminal():
-    program = [sys.executable, "-m", "gpuparse.demo"]
-    done = subprocess.run(program, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert max(map(cell_len, done.stdout.splitlines()[:-1])) <= 80
-    for expected in ("log Z", "╰─► binoculars", "best 3", "sample", "Computed on the CPU by"):
-        assert expected in done.stdout

@@ -46,6 +46,9 @@ def main() -> None:
     """Run the command line. An error is one line, or a traceback where ``GPUPARSE_DEBUG=1``."""
     try:
         app()
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
     except Exception as error:
         if os.environ.get("GPUPARSE_DEBUG") == "1":
             raise

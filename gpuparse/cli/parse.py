@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import count, fail
+from gpuparse.cli.common import as_device, count, fail
 from gpuparse.corpus import Failure, Report, parse_corpus
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.corpus.inputs import sizes
@@ -79,7 +79,7 @@ def parse(
         known = sizes(paths)
         if threads is not None:
             torch.set_num_threads(threads)
-        parser = _load(model, device)
+        parser = Parser.load(model, as_device(device))
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
 
         def predict(sentences: list[Sentence]) -> list[Prediction]:
@@ -157,16 +157,6 @@ class _View:
             typer.echo(line, err=True)
         else:
             self.console.print(line, markup=False, soft_wrap=True)
-
-
-def _load(model: Path, device: str) -> Parser:
-    try:
-        where = torch.device(device)
-    except RuntimeError:
-        fail(f"--device: {device!r} is no device; cpu, cuda or cuda:0, say", 2)
-    if where.type == "cuda" and not torch.cuda.is_available():
-        fail("--device: no CUDA device is to be had here; use cpu")
-    return Parser.load(model, device=where)
 
 
 def _fingerprint(model: Path) -> str:

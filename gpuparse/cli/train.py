@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gpuparse.cli.common import as_device
 from gpuparse.config import Config
 from gpuparse.train import Report
 from gpuparse.train import train as run
@@ -57,7 +58,7 @@ def train(
     torch.set_flush_denormal(True)
     report = Report() if quiet else _Terminal()
     try:
-        run(resolved, model, resume=resume, overwrite=overwrite, device=device, report=report)
+        run(resolved, model, resume=resume, overwrite=overwrite, device=as_device(device), report=report)
     finally:
         if isinstance(report, _Terminal):
             report.close()

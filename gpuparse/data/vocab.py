@@ -100,6 +100,8 @@ class Vocabulary:
         self.words, self.prefixes, self.tags = words, prefixes, tags
         self.feats, self.chars, self.labels = feats, chars, labels
         self.root_labels = [(bool(root), bool(other)) for root, other in root_labels]
+        if len(self.root_labels) != len(labels):
+            raise ValueError(f"root_labels: {len(self.root_labels)} for {len(labels)} labels")
         self._bags: dict[str, list[int]] = {}
 
     @classmethod

@@ -47,6 +47,16 @@ class Processes(NamedTuple):
             dist.barrier()
 
 
+def own_device(device: torch.device | str) -> torch.device:
+    """The device of this process: ``cuda`` means another GPU for each process of a machine."""
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
 @contextmanager
 def processes(device: torch.device) -> Iterator[Processes]:
     """The processes that ``torchrun`` started, or this one alone."""

@@ -18,7 +18,7 @@ from gpuparse.files import read_json, write_json
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.parser import Parser
 from gpuparse.train import checkpoint
-from gpuparse.train.distributed import Processes, processes
+from gpuparse.train.distributed import Processes, own_device, processes
 from gpuparse.train.gradient import GradientLearner
 from gpuparse.train.learner import Learner
 from gpuparse.train.online import OnlineLearner
@@ -53,8 +53,9 @@ def train(
 
     Under ``torchrun`` the processes share each batch. Without dev data the last weights are kept.
     """
-    directory, device = Path(directory), torch.device(device)
+    directory, device = Path(directory), own_device(device)
     report = report or Report()
+    _check_first_order(config)
     resumed = resume and (directory / checkpoint.NAME).is_file()
     _check_directory(directory, resume, overwrite)
     treebank = load_treebank(config, train, dev)
@@ -63,15 +64,18 @@ def train(
         _check_same(read_json(finished), config, treebank, directory)
         report.note(f"{directory}: training was finished before")
         return Parser.load(directory, device)
-    for note in treebank.notes:
-        report.note(note)
     with processes(device) as group:
-        run = _Run(config, directory, treebank, device, group, report if group.first else Report())
+        if not group.first:
+            report = Report()
+        for note in treebank.notes:
+            report.note(note)
+        run = _Run(config, directory, treebank, device, group, report)
         if resumed:
             run.resume()
         elif group.first:
             directory.mkdir(parents=True, exist_ok=True)
             finished.unlink(missing_ok=True)
+            (directory / checkpoint.NAME).unlink(missing_ok=True)  # of a run that is overwritten
         group.wait()
         run.epochs()
         run.finish()
@@ -106,8 +110,9 @@ class _Run:
         self.log: Log | None = None
 
     def resume(self) -> None:
+        # Another configuration is named before its weights fail to fit.
+        _check_same(checkpoint.read_position(self.directory), self.config, self.treebank, self.directory)
         position = checkpoint.load_checkpoint(self.directory, self.learner)
-        _check_same(position, self.config, self.treebank, self.directory)
         for name in ("epoch", "batch", "steps", "best", "loss", "words", "seconds", "inference"):
             setattr(self, name, position[name])
         if self.group.first:
@@ -198,12 +203,12 @@ class _Run:
         }
         better = True
         # All the processes have the same weights; the first one evaluates, and the others learn what came out.
-        scores = torch.zeros(2, dtype=torch.float64)
+        scores = torch.zeros(2, dtype=torch.float64, device=self.device)
         with self.learner.evaluation_weights():
             if self.group.first and self.treebank.dev:
                 began = time.perf_counter()
                 predictions = self.parser.predict(self.treebank.dev, **_options(self.config))
-                scores += torch.tensor(attachment_scores(self.treebank.dev, predictions), dtype=torch.float64)
+                scores += scores.new_tensor(attachment_scores(self.treebank.dev, predictions))
                 record |= {"dev_uas": scores[0].item(), "dev_las": scores[1].item()}
                 record["dev_seconds"] = round(time.perf_counter() - began, 1)
             self.group.sum_([scores])
@@ -301,6 +306,16 @@ def _check_directory(directory: Path, resume: bool, overwrite: bool) -> None:
         )
     if resume and overwrite:
         raise ValueError("--resume and --overwrite: one or the other")
+
+
+def _check_first_order(config: Config) -> None:
+    """Pairs of arcs are scored where asked for, but every objective and decoder here is of single arcs."""
+    for name in ("grandparents", "siblings"):
+        if getattr(config.scorer, name):
+            raise ValueError(
+                f"scorer.{name}: training.objective {config.training.objective!r} is first order and would not learn "
+                "them; set it to 0"
+            )
 
 
 def _finite(value: float) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpuparse.data.batches import Batch
 from gpuparse.decode import decode
@@ -70,7 +70,8 @@ class OnlineLearner:
             raise ValueError(f"C is {C}; wanted a number above 0")
         if not isinstance(model, TemplateScorer):
             raise ValueError(f"model is a {type(model).__name__}; {algorithm} trains a TemplateScorer")
-        self.model = model
+        self.model: nn.Module = model
+        self.scorer = model
         self.algorithm = algorithm
         self.C = C
         self.projective = projective
@@ -83,7 +84,7 @@ class OnlineLearner:
     @torch.no_grad()
     def step(self, batch: Batch | None, *, words: int | None = None, progress: float = 0.0) -> dict[str, float]:
         """One update (see ``Learner``); the loss is the share of wrong heads in the predicted trees."""
-        device = self.model.weights.device
+        device = self.scorer.weights.device
         counts = torch.zeros(2, dtype=torch.float64, device=device)  # wrong heads, wrong labels
         none = Update(torch.zeros(0, dtype=torch.int64, device=device), counts[:0])
         trees, labels, inference = none, none, 0.0
@@ -122,40 +123,40 @@ class OnlineLearner:
                     parameter.copy_(kept[name])
 
     def _parameters(self) -> tuple[tuple[str, Tensor], ...]:
-        return (("weights", self.model.weights), ("label_weights", self.model.label_weights))
+        return (("weights", self.scorer.weights), ("label_weights", self.scorer.label_weights))
 
     def _learn(self, batch: Batch, counts: Float64[Tensor, " two"]) -> tuple[Update, Update, float]:
         """What to change for a batch, and the seconds in tree inference; adds up the wrong heads and labels."""
         gold = batch.heads
         if gold is None:
             raise ValueError("batch has no heads; training needs sentences with trees")
-        nodes = self.model.nodes(batch)
-        scores = self.model.score(nodes)
+        nodes = self.scorer.nodes(batch)
+        scores = self.scorer.score(nodes)
         clock = Stopwatch(gold.device)
         predicted = self._predict(scores, gold)
         inference = clock.seconds()
-        right, found = (self.model.relatives(heads, batch.lengths) for heads in (gold, predicted))
+        right, found = (self.scorer.relatives(heads, batch.lengths) for heads in (gold, predicted))
         wrong = ((gold != predicted) & is_word(batch.lengths, gold.shape[1])).sum(-1)
         # Words with the same relatives in both trees have the same features, which cancel.
         sentence, word = (right != found).any(-1).nonzero().unbind(-1)
         more, less = (
-            self.model.features_at(nodes, sentence, word, relatives[sentence, word]) for relatives in (right, found)
+            self.scorer.features_at(nodes, sentence, word, relatives[sentence, word]) for relatives in (right, found)
         )
-        trees = self._update(self.model.weights, sentence, more, less, wrong)
+        trees = self._update(self.scorer.weights, sentence, more, less, wrong)
         counts[0] += wrong.sum()
         if batch.labels is None:
             return trees, Update(sentence[:0], counts[:0]), inference
-        best = self.model.score_labels(nodes, gold).argmax(-1)
+        best = self.scorer.score_labels(nodes, gold).argmax(-1)
         missed = (best != batch.labels) & (batch.labels >= 0)
         sentence, word = missed.nonzero().unbind(-1)
-        rows = self.model.label_features_at(nodes, sentence, word, gold[sentence, word])
-        count = self.model.label_weights.shape[1]
+        rows = self.scorer.label_features_at(nodes, sentence, word, gold[sentence, word])
+        count = self.scorer.label_weights.shape[1]
         more, less = (
             torch.where(rows >= 0, rows * count + labels[sentence, word][:, None], -1)
             for labels in (batch.labels, best)
         )
         counts[1] += missed.sum()
-        return trees, self._update(self.model.label_weights, sentence, more, less, missed.sum(-1)), inference
+        return trees, self._update(self.scorer.label_weights, sentence, more, less, missed.sum(-1)), inference
 
     def _predict(self, scores: Scores, gold: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
         if self.cost_augmented:

@@ -70,6 +70,7 @@ def draw_curve(log: Path, target: Path) -> bool:
     from io import BytesIO
 
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     epochs = [record for record in read_log(log) if record["event"] == "epoch"]
     figure = Figure(figsize=(7, 4), layout="constrained")
@@ -79,7 +80,7 @@ def draw_curve(log: Path, target: Path) -> bool:
     left.set_xlabel("epoch")
     left.set_ylabel("loss per word")
     left.set_ylim(bottom=0)
-    left.xaxis.get_major_locator().set_params(integer=True)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     lines = left.get_lines()
     if any("dev_las" in record for record in epochs):
         right = left.twinx()
@@ -87,7 +88,7 @@ def draw_curve(log: Path, target: Path) -> bool:
             right.plot(number, [100 * record[name] for record in epochs], style, label=name.replace("_", " ").upper())
         right.set_ylabel("accuracy, %")
         lines = [*lines, *right.get_lines()]
-    left.legend(lines, [line.get_label() for line in lines], loc="center right")
+    left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
     image = BytesIO()
     figure.savefig(image, format="png", dpi=150)
     write_bytes(target, image.getvalue())

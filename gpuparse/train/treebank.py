@@ -55,7 +55,10 @@ def load_treebank(
             notes.append(f"{len(learned) - len(kept)} sentences with crossing arcs left out of projective training")
     if not kept:
         raise ValueError(f"{data.train or 'training data'}: no sentence to learn from")
-    return Treebank(kept, _checked(dev, config, data.dev or "dev data", notes), notes)
+    held_out = _checked(dev, config, data.dev or "dev data", notes)
+    if data.dev and not held_out:
+        raise ValueError(f"{data.dev}: no sentence to evaluate on")
+    return Treebank(kept, held_out, notes)
 
 
 def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: list[str]) -> list[Sentence]:

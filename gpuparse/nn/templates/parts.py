@@ -46,9 +46,9 @@ class Bounds:
         keep = keep and not weights.is_inference()
         if keep and axis in self._kept:
             source, version, made = self._kept[axis]
-            if source() is weights and weights._version == version:
-                if (made.device, made.dtype) == (weights.device, weights.dtype):
-                    return made
+            alike = (made.device, made.dtype) == (weights.device, weights.dtype)
+            if alike and source() is weights and weights._version == version:
+                return made
         made = torch.cat([table.maximised(weights, self._roles[axis]) for table in self.tables])
         if keep:
             self._kept[axis] = (weakref.ref(weights), weights._version, made)

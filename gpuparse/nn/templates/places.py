@@ -51,8 +51,6 @@ class Nodes:
         size, offset = self.count, atom.offset
         if abs(offset) < size:
             out[:, max(0, -offset) : size - max(0, offset)] = values[:, max(0, offset) : size - max(0, -offset)]
-            beyond = torch.arange(size + 1, device=self.device) > self.lengths[:, None]
-            out.masked_fill_(beyond if out.dim() == 2 else beyond[..., None], 0)
         return out
 
     def _attribute(self, what: str) -> Tensor:

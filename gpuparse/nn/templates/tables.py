@@ -104,10 +104,10 @@ class Table:
             there = places.between
             blocks = own.reshape(-1, self.between * channels.numel()).index_select(0, rows.flatten())
             if not channels:
-                return (blocks.view(*rows.shape, self.between) * there.to(own.dtype)).sum(-1)
+                return (blocks.view((*rows.shape, self.between)) * there.to(own.dtype)).sum(-1)
             found = blocks.view(*rows.shape, self.between, *channels)
             return (found * there.to(own.dtype).view(*there.shape, *(1,) * len(channels))).sum(-1 - len(channels))
-        found = own.index_select(0, rows.flatten()).view(*rows.shape, *channels)
+        found = own.index_select(0, rows.flatten()).view((*rows.shape, *channels))
         if mask is None:
             return found
         return (found * mask.to(own.dtype).view(*mask.shape, *(1,) * len(channels))).sum(-1 - len(channels))
@@ -119,15 +119,15 @@ class Table:
         if self.between:
             there = places.between
             parts = of.unsqueeze(-1 - len(channels)) * there.to(of.dtype).view(*there.shape, *(1,) * len(channels))
-            parts = parts.sum_to_size(*rows.shape, self.between, *channels)
+            parts = parts.sum_to_size((*rows.shape, self.between, *channels))
             own.view(-1, self.between * channels.numel()).index_add_(
                 0, rows.flatten(), parts.reshape(-1, self.between * channels.numel())
             )
             return
         if mask is None:
-            parts = of.sum_to_size(*rows.shape, *channels)
+            parts = of.sum_to_size((*rows.shape, *channels))
         else:
-            parts = of.sum_to_size(*rows.shape[:-1], *channels).unsqueeze(-1 - len(channels))
+            parts = of.sum_to_size((*rows.shape[:-1], *channels)).unsqueeze(-1 - len(channels))
             parts = parts * mask.to(of.dtype).view(*mask.shape, *(1,) * len(channels))
         own.index_add_(0, rows.flatten(), parts.reshape(-1, *channels))
 

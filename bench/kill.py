@@ -1,0 +1,289 @@
+"""Kill -9 at random moments of `gpuparse train` and of `gpuparse parse`, then --resume: is the result the same?
+
+    python bench/kill.py [--runs 10] [--seed 0]
+
+Every run is killed once, every other run a second time after it was resumed, and then resumed to its end. Its weights
+(parse: its output file) must be those of a run that nobody disturbed, to the byte. Exits with 1 at a difference, or if
+less than two thirds of the kills fell after something had been saved, and with 2 at wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from commands import COMMAND, RESULTS, TINY, Problem, failure, leave, settings, whole
+from timing import LOG, OUT, environment, new_table, print_environment, write_json
+
+from gpuparse.corpus.output import progress_of
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.conllu import write_conllu
+from gpuparse.train.checkpoint import NAME, read_position
+from gpuparse.train.report import read_log
+
+ENOUGH = 2 / 3  # of the kills must fall after something was saved
+TRIES = 6
+
+
+class Job(Protocol):
+    """A command that can be interrupted."""
+
+    name: str
+
+    def command(self, target: Path) -> list[str]:
+        """The command that makes ``target``, without --resume."""
+
+    def saved(self, target: Path) -> str:
+        """What there is to go on from, in words; nothing if there is nothing."""
+
+    def differences(self, target: Path, wanted: Path) -> list[str]:
+        """What is not as in the undisturbed run."""
+
+
+@dataclass
+class Training:
+    """Of a tiny model on the built-in treebank, with a checkpoint every few batches."""
+
+    epochs: int
+    name: str = "train"
+
+    def command(self, target: Path) -> list[str]:
+        options = TINY | {"training.epochs": self.epochs, "training.checkpoint_seconds": 0.25}
+        return ["train", str(target), *settings(options), "--threads", "1"]
+
+    def saved(self, target: Path) -> str:
+        if not (target / NAME).is_file():
+            return ""
+        position = read_position(target)
+        return f"epoch {position['epoch'] + 1}, batch {position['batch'] + 1}"
+
+    def differences(self, target: Path, wanted: Path) -> list[str]:
+        names = ("model.safetensors", "vocabulary.json", "config.toml", "model.json")
+        found = [name for name in names if (target / name).read_bytes() != (wanted / name).read_bytes()]
+        return found + ["losses in log.jsonl"] * (_losses(target) != _losses(wanted))
+
+
+def _losses(model: Path) -> list[tuple[Any, ...]]:
+    names = ("event", "step", "epoch", "loss", "gradient_norm", "learning_rate", "dev_uas", "dev_las")
+    return [tuple(record.get(name) for name in names) for record in read_log(model / "log.jsonl")]
+
+
+@dataclass
+class Parsing:
+    """Of a file of many windows of short sentences."""
+
+    model: Path
+    corpus: Path
+    name: str = "parse"
+
+    def command(self, target: Path) -> list[str]:
+        return ["parse", str(self.model), str(self.corpus), "-o", str(target), "--confidence", "--threads", "1"]
+
+    def saved(self, target: Path) -> str:
+        try:
+            progress = json.loads(Path(progress_of(str(target))).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ""
+        sentences = progress["state"]["sentences"]
+        return f"{sentences:,} sentences" if sentences else ""
+
+    def differences(self, target: Path, wanted: Path) -> list[str]:
+        found = ["the output"] * (target.read_bytes() != wanted.read_bytes())
+        return found + [path.name for path in target.parent.iterdir() if path != target]
+
+
+@dataclass
+class Kill:
+    """One of them."""
+
+    seconds: float
+    """After the command's start."""
+    saved: str
+    """What could be gone on from."""
+
+
+@dataclass
+class Run:
+    """A run that was killed and resumed."""
+
+    job: str
+    number: int
+    kills: list[Kill] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass
+class Undisturbed:
+    """How long a run takes until the first thing is saved, and in all."""
+
+    target: Path
+    first: float
+    seconds: float
+
+
+def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=file)
+
+
+def undisturbed(job: Job, target: Path) -> Undisturbed:
+    """Run to the end, and watch when the first thing is saved."""
+    LOG.print(f"{job.name}, undisturbed")
+    target.parent.mkdir()
+    log = target.parent.with_suffix(".log")
+    begun, first = time.perf_counter(), 0.0
+    process = start(job.command(target), log)
+    try:
+        while process.poll() is None:
+            if not first and job.saved(target):
+                first = time.perf_counter() - begun
+            time.sleep(0.01)
+    except BaseException:
+        process.kill()
+        raise
+    seconds = time.perf_counter() - begun
+    if process.returncode:
+        raise failure(job.name, process.returncode, log.read_text(errors="replace"))
+    if not first:
+        raise Problem(
+            f"gpuparse {job.name} saved nothing before its end ({seconds:.1f} s); raise --epochs, --sentences"
+        )
+    return Undisturbed(target, first, seconds)
+
+
+def killed(job: Job, target: Path, moment: float | None, *, resume: bool) -> bool:
+    """Run and kill -9 after so many seconds; False if it came to its end."""
+    log = target.parent.with_suffix(".log")
+    process = start([*job.command(target), *(["--resume"] if resume else [])], log)
+    try:
+        process.wait(moment)
+    except subprocess.TimeoutExpired:
+        return True
+    finally:
+        process.kill()  # SIGKILL
+        process.wait()
+    if process.returncode:
+        raise failure(job.name, process.returncode, log.read_text(errors="replace"))
+    return False
+
+
+def disturbed(job: Job, number: int, scratch: Path, seed: int, normal: Undisturbed) -> Run:
+    """One run: kill, resume, perhaps kill again, resume, compare."""
+    random, run, begun = Random(f"{seed} {job.name} {number}"), Run(job.name, number), time.perf_counter()
+    # From a little before the first save on, so that most kills but not all have something to go on from.
+    share = random.random()
+    moment = 0.8 * normal.first + share * (normal.seconds - 0.8 * normal.first)
+    for attempt in range(TRIES):
+        target = scratch / f"{job.name}-{number}-{attempt}" / normal.target.name
+        target.parent.mkdir()
+        if killed(job, target, moment, resume=False):
+            break
+        moment *= 0.9  # it was done by then: faster than the undisturbed one
+    else:
+        raise Problem(
+            f"gpuparse {job.name} was done before it could be killed, {TRIES} times; raise --epochs, --sentences"
+        )
+    run.kills.append(Kill(moment, job.saved(target)))
+    if number % 2:
+        again = normal.first + random.random() * max(normal.seconds - moment, 0.0)
+        if killed(job, target, again, resume=True):
+            run.kills.append(Kill(again, job.saved(target)))
+    killed(job, target, None, resume=True)
+    run.differences = job.differences(target, normal.target)
+    run.seconds = time.perf_counter() - begun
+    moments = ", ".join(f"{kill.seconds:.2f} s ({kill.saved or 'nothing saved'})" for kill in run.kills)
+    LOG.print(f"{job.name} {number}: killed after {moments}: {', '.join(run.differences) or 'the same'}")
+    return run
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--runs", type=whole, default=10, help="of train and of parse; default 10")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments; default 0")
+    parser.add_argument("--epochs", type=whole, default=4, help="of the training; default 4")
+    parser.add_argument("--sentences", type=whole, default=24_000, help="that are parsed; default 24000")
+    parser.add_argument("--longest", type=whole, default=12, help="words of a sentence at most; default 12")
+    text = "runs at a time, each in one thread; default: one for each core, two at most"
+    parser.add_argument("--jobs", type=whole, default=min(2, os.cpu_count() or 1), help=text)
+    parser.add_argument("--json", type=Path, default=RESULTS / "kill.json")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    found = environment([])
+    print_environment(found)
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        training = Training(args.epochs)
+        normal = {"train": undisturbed(training, scratch / "undisturbed-train" / "model")}
+        corpus = scratch / "corpus.conllu"
+        short = (s for s in artificial_treebank(1 << 40, seed=args.seed) if len(s) <= args.longest)
+        write_conllu(islice(short, args.sentences), corpus)
+        parsing = Parsing(normal["train"].target, corpus)
+        normal["parse"] = undisturbed(parsing, scratch / "undisturbed-parse" / "parsed.conllu")
+        jobs: list[Job] = [training, parsing]
+        with ThreadPoolExecutor(args.jobs) as workers:
+            waiting = [
+                workers.submit(disturbed, job, number, scratch, args.seed, normal[job.name])
+                for number in range(1, args.runs + 1)
+                for job in jobs
+            ]
+            try:
+                runs = [each.result() for each in waiting]
+            except BaseException:
+                workers.shutdown(cancel_futures=True)
+                raise
+
+    table = new_table(
+        f"Kill -9 and resume, {args.runs} runs each",
+        "command",
+        ">undisturbed, s",
+        ">first save, s",
+        ">kills",
+        ">after a save",
+        "result",
+    )
+    good = True
+    for job in jobs:
+        mine = [run for run in runs if run.job == job.name]
+        kills = [kill for run in mine for kill in run.kills]
+        middle = sum(bool(kill.saved) for kill in kills)
+        differing = sum(bool(run.differences) for run in mine)
+        result = f"{differing} of {len(mine)} runs DIFFER" if differing else "the same to the byte"
+        if middle < ENOUGH * len(kills):
+            result += "; TOO FEW kills after a save"
+        good = good and not differing and middle >= ENOUGH * len(kills)
+        times = normal[job.name]
+        table.add_row(
+            f"gpuparse {job.name}", f"{times.seconds:.1f}", f"{times.first:.1f}", f"{len(kills)}", f"{middle}", result
+        )
+    OUT.print(table)
+    OUT.print(f"{time.perf_counter() - begun:.0f} s in all")
+    data = {
+        "environment": found,
+        "seed": args.seed,
+        "undisturbed": {name: {"first_save": n.first, "seconds": n.seconds} for name, n in normal.items()},
+        "runs": [asdict(run) for run in runs],
+        "same": good,
+    }
+    write_json(args.json, data)
+    LOG.print(f"written: {args.json}")
+    return int(not good)
+
+
+if __name__ == "__main__":
+    leave(main)

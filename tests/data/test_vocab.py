@@ -1,0 +1,232 @@
+"""Vocabularies: what is counted, what numbers stand for, and the way through JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from gpuparse.data import ConlluError, Sentence
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.vocab import (
+    LONGEST_FORM,
+    PAD,
+    RESERVED,
+    ROOT,
+    UNKNOWN,
+    Index,
+    Vocabulary,
+    form_characters,
+    split_feats,
+)
+
+
+def tree(words, heads, deprels, upos=None, feats=None):
+    return Sentence.from_words(words, upos, heads=heads, deprels=deprels, feats=feats)
+
+
+SMALL = [
+    tree(["the", "dogs", "bark"], [2, 3, 0], ["det", "nsubj", "root"], ["DET", "NOUN", "VERB"], ["_", "A=1|B=2", "_"]),
+    tree(["the", "dog"], [2, 0], ["det", "root"], ["DET", "NOUN"], ["C=1", "A=1"]),
+    tree(["barking", "the"], [0, 1], ["root", "root"], ["VERB", "DET"]),
+]
+
+
+@pytest.fixture(scope="module")
+def treebank():
+    return list(artificial_treebank(60, seed=5))
+
+
+# ------------------------------------------------------------------------------------------------ an index
+
+
+def test_reserved_numbers():
+    assert (PAD, UNKNOWN, ROOT) == (0, 1, 2) and len(RESERVED) == 3
+
+
+def test_an_index():
+    index = Index(["b", "a"])
+    assert len(index) == 5 and index.names == [*RESERVED, "b", "a"]
+    assert [index["b"], index["a"], index["c"]] == [3, 4, UNKNOWN]
+    assert "a" in index and "c" not in index
+    assert index.numbers(["a", "c", "b"]) == [4, UNKNOWN, 3]
+    assert index.numbers("ac", missing=-1) == [4, -1]
+    assert index.to_json() == ["b", "a"]
+
+
+def test_words_that_look_like_reserved_names_are_not_those():
+    assert [Index(["a"])[name] for name in RESERVED] == [UNKNOWN] * 3
+    assert not any(name in Index(["a"]) for name in RESERVED)
+    index = Index(["<root>", "<pad>"])
+    assert (index["<root>"], index["<pad>"], index["<unknown>"]) == (3, 4, UNKNOWN)
+    assert Index(index.to_json()).names == index.names
+
+
+def test_counted_by_frequency_then_alphabet():
+    counted = Counter({"b": 2, "z": 9, "a": 2, "ä": 2, "c": 1})
+    assert Index.count(counted).to_json() == ["z", "a", "b", "ä", "c"]
+    assert Index.count(counted, min_count=2).to_json() == ["z", "a", "b", "ä"]
+    assert Index.count(counted, reserved=()).names == ["z", "a", "b", "ä", "c"]
+    assert Index.count(Counter()).names == list(RESERVED)
+
+
+# ------------------------------------------------------------------------------------------------ building
+
+
+def test_what_is_counted():
+    vocabulary = Vocabulary.build(SMALL, min_count=2)
+    assert vocabulary.words.to_json() == ["the"]
+    # five characters: barki, bark and the rest; the, 3 times
+    assert vocabulary.prefixes.to_json() == ["the"]
+    assert vocabulary.tags.to_json() == ["DET", "NOUN", "VERB"]
+    assert vocabulary.feats.to_json() == ["A=1", "B=2", "C=1"]
+    # t h e 3 times, d o g b a r k twice, s i n once each and i n g of barking
+    assert vocabulary.chars.to_json() == ["g", "e", "h", "t", "a", "b", "d", "k", "o", "r"]
+    assert vocabulary.labels.names == ["root", "det", "nsubj"]  # no reserved names among labels
+    assert vocabulary.root_labels == [(True, True), (False, True), (False, True)]
+
+
+def test_rare_words_by_min_count():
+    vocabulary = Vocabulary.build(SMALL, min_count=1)
+    assert vocabulary.words.to_json() == ["the", "bark", "barking", "dog", "dogs"]
+    assert vocabulary.prefixes.to_json() == ["the", "bark", "barki", "dog", "dogs"]
+    assert set("dogsbarkingthe") == set(vocabulary.chars.to_json())
+    assert Vocabulary.build(SMALL, min_count=99).words.to_json() == []
+    assert Vocabulary.build(SMALL, min_count=99).labels.names == vocabulary.labels.names
+
+
+def test_tags_features_and_labels_are_all_kept():
+    """However rare: there are few of them."""
+    vocabulary = Vocabulary.build(SMALL[:1], min_count=9)
+    assert vocabulary.tags.to_json() == ["DET", "NOUN", "VERB"]
+    assert vocabulary.feats.to_json() == ["A=1", "B=2"]
+    assert vocabulary.labels.names == ["det", "nsubj", "root"]
+
+
+def test_does_not_depend_on_the_order_of_sentences(treebank):
+    built = Vocabulary.build(treebank).to_json()
+    assert Vocabulary.build(reversed(treebank)).to_json() == built
+    assert built["words"] and built["feats"] and len(built["labels"]) > 10
+
+
+def test_counts_of_a_treebank(treebank):
+    vocabulary = Vocabulary.build(treebank, min_count=3)
+    words = Counter(word for sentence in treebank for word in sentence.words)
+    assert set(vocabulary.words.to_json()) == {word for word, times in words.items() if times >= 3}
+    chars = Counter(char for sentence in treebank for word in sentence.words for char in word)
+    assert set(vocabulary.chars.to_json()) == {char for char, times in chars.items() if times >= 3}
+    feats = {feat for sentence in treebank for bag in sentence.feats if bag != "_" for feat in bag.split("|")}
+    assert set(vocabulary.feats.to_json()) == feats
+    by_root = {
+        (label, head == 0)
+        for sentence in treebank
+        for label, head in zip(sentence.deprels, sentence.heads, strict=True)
+    }
+    for label, (root, other) in zip(vocabulary.labels.names, vocabulary.root_labels, strict=True):
+        assert (root, other) == ((label, True) in by_root, (label, False) in by_root)
+    assert (True, False) in vocabulary.root_labels and (False, True) in vocabulary.root_labels
+
+
+def test_building_wants_heads():
+    with pytest.raises(ConlluError, match="word 1 has no HEAD"):
+        Vocabulary.build([Sentence.from_words(["a"])])
+
+
+# ------------------------------------------------------------------------------------------------ encoding
+
+
+def test_a_sentence_in_numbers():
+    vocabulary = Vocabulary.build(SMALL, min_count=1)
+    given = tree(
+        ["the", "dogsled", "barks"], [2, 3, 0], ["det", "obl", "root"], ["DET", "X", "VERB"], ["_", "Z=9|A=1", "C=1"]
+    )
+    found = vocabulary.encode(given, tree=True)
+    assert found.length == 3
+    assert found.words.tolist() == [ROOT, vocabulary.words["the"], UNKNOWN, UNKNOWN]
+    assert found.prefixes.tolist() == [ROOT, vocabulary.prefixes["the"], UNKNOWN, UNKNOWN]  # dogsl, barks
+    assert found.tags.tolist() == [ROOT, vocabulary.tags["DET"], UNKNOWN, vocabulary.tags["VERB"]]
+    assert found.feats == [[ROOT], [], [UNKNOWN, vocabulary.feats["A=1"]], [vocabulary.feats["C=1"]]]
+    assert found.forms == ["", "the", "dogsled", "barks"]
+    assert found.heads.tolist() == [-1, 2, 3, 0]
+    assert found.labels.tolist() == [-1, 1, -1, 0]  # a label that training never saw is none
+    for array in (found.words, found.prefixes, found.tags, found.heads, found.labels):
+        assert array.dtype == np.int64
+    assert vocabulary.prefixes["barki"] == vocabulary.encode(Sentence.from_words(["barkission"])).prefixes[1]
+
+
+def test_without_a_tree_heads_are_not_looked_at():
+    vocabulary = Vocabulary.build(SMALL)
+    found = vocabulary.encode(Sentence.from_words(["the", "dog"]))
+    assert found.heads is None and found.labels is None and found.length == 2
+    with pytest.raises(ConlluError, match="no HEAD"):
+        vocabulary.encode(Sentence.from_words(["the", "dog"]), tree=True)
+
+
+def test_ranges_and_empty_nodes_are_no_words():
+    text = "1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n"
+    for number, word in (("1", "de"), ("2", "le"), ("2.1", "x")):
+        head = "_" if "." in number else str(int(number) - 1)
+        text += f"{number}\t{word}\t_\tX\t_\t_\t{head}\tdep\t_\t_\n"
+    found = Vocabulary.build(SMALL).encode(Sentence(text + "\n"), tree=True)
+    assert found.forms == ["", "de", "le"] and found.heads.tolist() == [-1, 0, 1]
+
+
+def test_no_words():
+    found = Vocabulary.build(SMALL).encode(Sentence.from_words([]), tree=True)
+    assert found.length == 0 and found.words.tolist() == [ROOT] and found.heads.tolist() == [-1]
+
+
+def test_bags_do_not_run_into_one_another():
+    """They are kept for the next sentence: each has its own."""
+    vocabulary = Vocabulary.build(SMALL)
+    one, two = (vocabulary.encode(SMALL[0]).feats for _ in range(2))
+    assert one == two == [[ROOT], [], [vocabulary.feats["A=1"], vocabulary.feats["B=2"]], []]
+
+
+def test_features():
+    assert split_feats("_") == []
+    assert split_feats("Case=Nom|Number=Sing") == ["Case=Nom", "Number=Sing"]
+    assert split_feats("Case=Acc,Dat") == ["Case=Acc,Dat"]
+
+
+@pytest.mark.parametrize("length", [0, 1, LONGEST_FORM - 1, LONGEST_FORM])
+def test_short_forms_are_looked_at_whole(length):
+    form = "".join(chr(0x4E00 + place) for place in range(length))
+    assert form_characters(form) == form
+
+
+@pytest.mark.parametrize("length", [LONGEST_FORM + 1, LONGEST_FORM + 2, 500])
+def test_of_long_forms_both_ends(length):
+    form = "".join(chr(0x4E00 + place) for place in range(length))
+    half = LONGEST_FORM // 2
+    shown = form_characters(form)
+    assert len(shown) == LONGEST_FORM and shown[:half] == form[:half] and shown[half:] == form[length - half :]
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+
+def test_round_trip(treebank):
+    odd = tree(["<pad>", "a\u2028b", "\U0001f600", "<pad>", "a\u2028b"], [0, 1, 1, 1, 1], ["root"] * 5)
+    vocabulary = Vocabulary.build([*treebank, odd])
+    text = json.dumps(vocabulary.to_json(), allow_nan=False)
+    again = Vocabulary.from_json(json.loads(text))
+    assert again.to_json() == vocabulary.to_json()
+    assert again.root_labels == vocabulary.root_labels and again.labels.names == vocabulary.labels.names
+    for sentence in [*treebank[:10], odd, Sentence.from_words(["never", "seen", "<root>"], ["Q"] * 3)]:
+        with_tree = sentence in treebank or sentence is odd
+        for one, two in zip(
+            vocabulary.encode(sentence, tree=with_tree), again.encode(sentence, tree=with_tree), strict=True
+        ):
+            np.testing.assert_equal(one, two)
+
+
+def test_json_that_is_no_vocabulary():
+    saved = Vocabulary.build(SMALL).to_json()
+    for name in saved:
+        with pytest.raises(KeyError, match=name):
+            Vocabulary.from_json({key: value for key, value in saved.items() if key != name})
+    with pytest.raises(ValueError, match="root_labels"):
+        Vocabulary.from_json({**saved, "root_labels": saved["root_labels"][:-1]})

@@ -1,0 +1,290 @@
+"""Configuration: TOML, overrides, what is refused and how, and the way back to TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from gpuparse.config import Config, DataConfig, ScorerConfig, TrainingConfig
+
+SECTIONS = {"data": DataConfig, "scorer": ScorerConfig, "training": TrainingConfig}
+HINTS = {(name, key): hint for name, section in SECTIONS.items() for key, hint in get_type_hints(section).items()}
+
+
+def ids(pair):
+    return ".".join(pair)
+
+
+every_setting = pytest.mark.parametrize("setting", HINTS, ids=ids)
+
+
+def get(config, setting):
+    section, name = setting
+    return getattr(getattr(config, section), name)
+
+
+def other_value(setting):
+    """A value that is neither the default nor refused."""
+    value = get(Config(), setting)
+    hint = HINTS[setting]
+    if setting == ("training", "objective"):
+        return "hinge"
+    if get_origin(hint) is Literal:
+        return next(other for other in get_args(hint) if other != value)
+    return {bool: lambda: not value, int: lambda: value + 3, float: lambda: value / 3 + 0.01, str: lambda: "a b.c"}[
+        hint
+    ]()
+
+
+def refused(what, **tables):
+    """The one line that says what is wrong."""
+    with pytest.raises(ValueError) as caught:
+        Config.from_dict(tables, "x.toml")
+    line = str(caught.value)
+    assert line.startswith("x.toml: ") and "\n" not in line and what in line
+    return line
+
+
+# ------------------------------------------------------------------------------------------------ TOML and overrides
+
+
+def test_defaults():
+    assert Config.load() == Config() == Config.from_dict({}) == Config.from_dict({"data": {}, "training": {}})
+
+
+def test_a_file_and_overrides(tmp_path):
+    """A file gives what it names, overrides go over it, later ones over earlier ones, defaults stand for the rest."""
+    path = tmp_path / "c.toml"
+    path.write_text('# größer\n[scorer]\nword = 7\ntag = 8\n\n[data]\ntrain = "ü.conllu"\n', encoding="utf-8")
+    config = Config.load(path, ["scorer.tag=9", "training.epochs=4", "scorer.tag=10"])
+    expected = Config(
+        DataConfig(train="ü.conllu"), ScorerConfig(word=7, tag=10), dataclasses.replace(TrainingConfig(), epochs=4)
+    )
+    assert config == expected
+    assert Config.load(str(path)).scorer.tag == 8
+
+
+@pytest.mark.parametrize(
+    ("override", "setting", "value"),
+    [
+        ("training.epochs=12", ("training", "epochs"), 12),
+        ("training.epochs=1_000", ("training", "epochs"), 1000),
+        ("training.learning_rate=3e-4", ("training", "learning_rate"), 3e-4),
+        ("training.learning_rate=1", ("training", "learning_rate"), 1.0),
+        ("training.bf16=true", ("training", "bf16"), True),
+        ("training.single_root=false", ("training", "single_root"), False),
+        ("training.decay=cosine", ("training", "decay"), "cosine"),
+        ('training.decay="cosine"', ("training", "decay"), "cosine"),
+        ("scorer.kind='templates'", ("scorer", "kind"), "templates"),
+        ("data.train=/data/en ewt/train.conllu.gz", ("data", "train"), "/data/en ewt/train.conllu.gz"),
+        ("data.train=-", ("data", "train"), "-"),
+        ("data.train=a=b.conllu", ("data", "train"), "a=b.conllu"),
+        ('data.train="12"', ("data", "train"), "12"),
+        ('data.train=""', ("data", "train"), ""),
+        ("data.train=", ("data", "train"), ""),
+        ("data.train=größe.conllu", ("data", "train"), "größe.conllu"),
+        (r'data.train="a\"\\b"', ("data", "train"), 'a"\\b'),
+        (" training.epochs = 12 ", ("training", "epochs"), 12),
+    ],
+)
+def test_overrides(override, setting, value):
+    found = get(Config.load(overrides=[override]), setting)
+    assert found == value and type(found) is type(value)
+
+
+@every_setting
+def test_every_setting_can_be_overridden(setting):
+    value = other_value(setting)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    config = Config.load(overrides=[f"{ids(setting)}={text}"])
+    assert get(config, setting) == value != get(Config(), setting)
+    others = [other for other in HINTS if other != setting]
+    assert [get(config, other) for other in others] == [get(Config(), other) for other in others]
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize("override", ["training.epochs", "=3", "training.=3", ".epochs=3", "a..b=3", ""])
+def test_overrides_that_are_none(override):
+    with pytest.raises(ValueError, match=r"^--set .*: wanted section\.name=value$"):
+        Config.load(overrides=[override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("epochs=3", "configuration: no setting epochs; there are data, scorer, training"),
+        ("trainng.epochs=3", "configuration: no setting trainng; there are data, scorer, training"),
+        ("training.epoch=3", "configuration: no setting training.epoch; there are objective, projective, "),
+        ("training=3", "configuration: training is a section, not a value"),
+        ("training.epochs=3.0", "configuration: training.epochs is 3.0; wanted a whole number"),
+        ("training.epochs=many", "configuration: training.epochs is 'many'; wanted a whole number"),
+        ("training.epochs=", "configuration: training.epochs is ''; wanted a whole number"),
+        ("training.epochs=true", "configuration: training.epochs is True; wanted a whole number"),
+        ("training.epochs.x=3", "configuration: training.epochs is {'x': 3}; wanted a whole number"),
+        ("training.bf16=1", "configuration: training.bf16 is 1; wanted true or false"),
+        ("training.bf16=yes", "configuration: training.bf16 is 'yes'; wanted true or false"),
+        ("data.train=12", "configuration: data.train is 12; wanted a string"),
+        ("training.decay=fast", "configuration: training.decay is 'fast'; wanted one of 'linear', 'cosine', 'none'"),
+    ],
+)
+def test_overrides_that_are_wrong(override, message):
+    with pytest.raises(ValueError) as caught:
+        Config.load(overrides=[override])
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_an_override_into_a_value_of_the_file(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("[training]\nepochs = 3\n")
+    with pytest.raises(ValueError, match=r"^--set training\.epochs\.x=1: epochs is a value, not a section$"):
+        Config.load(path, ["training.epochs.x=1"])
+
+
+@pytest.mark.parametrize("content", [b"[scorer\n", b"word = \n", b"[scorer]\nword = 1\nword = 2\n", b"[data]\n\xff=1\n"])
+def test_files_that_are_not_toml(tmp_path, content):
+    path = tmp_path / "c.toml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        Config.load(path)
+    assert str(caught.value).startswith(f"{path}: not TOML: ") and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.toml"):
+        Config.load(tmp_path / "none.toml")
+
+
+def test_errors_of_a_file_name_it(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("[scorer]\nwords = 1\n")
+    with pytest.raises(ValueError) as caught:
+        Config.load(path)
+    assert str(caught.value).startswith(f"{path}: no setting scorer.words; there are kind, word, char, ")
+
+
+@every_setting
+def test_wrong_types(setting):
+    """For every setting every type that is not its own."""
+    hint = HINTS[setting]
+    section, name = setting
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+    for wrong in (3, 0.5, True, "x", [1], {"x": 1}, None):
+        if type(wrong) is not hint and not (hint is float and type(wrong) is int):
+            line = refused(f"{section}.{name} is {wrong!r}; wanted ", **{section: {name: wrong}})
+            assert line.endswith(wanted[hint]) if hint in wanted else "one of" in line
+
+
+def test_a_section_that_is_a_value():
+    refused("scorer is a section, not a value", scorer=3)
+    refused("data is a section, not a value", data=[{"train": "x"}])
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "wanted"),
+    [
+        ("data.min_count", [0, -1], "1 or more"),
+        ("data.max_words", [-1], "0 or more"),
+        ("scorer.embedding_dropout", [1, 1.5, -0.1, NAN, INF], "a number in [0, 1)"),
+        ("scorer.encoder_dropout", [1, -0.1, NAN], "a number in [0, 1)"),
+        ("scorer.mlp_dropout", [1, -0.1, NAN], "a number in [0, 1)"),
+        *((f"scorer.{name}", [-1], "0 or more") for name in ("word", "chars", "tag", "feats", "layers")),
+        *((f"scorer.{name}", [-1], "0 or more") for name in ("grandparents", "siblings", "pretrained_layers")),
+        *((f"scorer.{name}", [0, -5], "1 or more") for name in ("char", "hidden", "arc", "label")),
+        *((f"scorer.{name}", [0, 31], "1 to 30") for name in ("bits", "label_bits")),
+        *((f"training.{name}", [0, -1], "1 or more") for name in ("epochs", "batch_words")),
+        *((f"training.{name}", [-1, NAN, INF], "0 or more") for name in ("weight_decay", "clip", "margin")),
+        *((f"training.{name}", [-1, NAN, INF], "0 or more") for name in ("checkpoint_seconds", "pretrained_rate")),
+        ("training.patience", [-1], "0 or more"),
+        ("training.seed", [-1, 1 << 63], "0 to 2^63 - 1"),
+        *((f"training.{name}", [0, -1, NAN, INF], "more than 0") for name in ("learning_rate", "aggressiveness")),
+        *((f"training.{name}", [1, -0.1, NAN], "a number in [0, 1)") for name in ("beta1", "beta2", "average")),
+        ("training.warmup", [1, -0.1, NAN], "a number in [0, 1)"),
+    ],
+)
+def test_senseless_values(setting, values, wanted):
+    section, name = setting.split(".")
+    for value in values:
+        shown = float(value) if HINTS[section, name] is float else value
+        line = refused(f"{setting} is {shown!r}", **{section: {name: value}})
+        assert line.endswith(f"; wanted {wanted}")
+
+
+def test_a_number_beyond_all_floats():
+    assert refused("training.clip is 1000", training={"clip": 10**400}).endswith("; wanted a number")
+
+
+def test_the_edges_are_allowed():
+    zeros = {"weight_decay": 0, "clip": 0, "margin": 0, "patience": 0, "seed": (1 << 63) - 1, "average": 0.0}
+    tables = {
+        "data": {"min_count": 1, "max_words": 0},
+        "scorer": {"layers": 0, "embedding_dropout": 0, "char": 1, "bits": 30, "label_bits": 1, "word": 0, "tag": 0},
+        "training": {**zeros, "warmup": 0, "beta1": 0, "checkpoint_seconds": 0, "epochs": 1, "batch_words": 1},
+    }
+    config = Config.from_dict(tables)
+    for section, given in tables.items():
+        for name, value in given.items():
+            assert get(config, (section, name)) == value
+
+
+def test_words_want_vectors():
+    nothing = {"word": 0, "chars": 0, "tag": 0, "feats": 0}
+    refused("scorer has no vectors of words; one of word, chars, tag, feats, pretrained is wanted", scorer=nothing)
+    for name, value in (("word", 1), ("chars", 1), ("tag", 1), ("feats", 1), ("pretrained", "x")):
+        Config.from_dict({"scorer": {**nothing, name: value}})
+
+
+@pytest.mark.parametrize("objective", ["perceptron", "mira"])
+def test_objectives_of_templates(objective):
+    refused(f"training.objective is '{objective}'; wanted nll, local or hinge", training={"objective": objective})
+    Config.from_dict({"training": {"objective": objective}, "scorer": {"kind": "templates"}})
+
+
+def test_fixed_once_made():
+    for part in (Config(), Config().data, Config().scorer, Config().training):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, dataclasses.fields(part)[0].name, None)
+
+
+# ------------------------------------------------------------------------------------------------ back to TOML
+
+
+def all_changed():
+    tables = {}
+    for setting in HINTS:
+        tables.setdefault(setting[0], {})[setting[1]] = other_value(setting)
+    return Config.from_dict(tables)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        all_changed(),
+        Config(data=DataConfig(train='"\\ \n\té\U0001f600 = # [x]', dev="'''")),
+        Config(training=dataclasses.replace(TrainingConfig(), learning_rate=1e-300, clip=0.1 + 0.2, seed=(1 << 63) - 1)),
+    ],
+    ids=["defaults", "all changed", "odd strings", "odd numbers"],
+)
+def test_round_trip(config, tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_bytes(config.to_toml().encode())
+    again = Config.load(path)
+    assert again == config and again.to_toml() == config.to_toml()
+    assert Config.from_dict(config.to_dict()) == config
+    for setting in HINTS:
+        assert type(get(again, setting)) is type(get(config, setting))
+
+
+def test_all_settings_are_written():
+    text = Config().to_toml()
+    for section, name in HINTS:
+        assert f"[{section}]" in text and f"\n{name} = " in text
+    assert all(get(all_changed(), setting) != get(Config(), setting) for setting in HINTS)

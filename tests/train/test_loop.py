@@ -1,0 +1,484 @@
+"""The training loop: what it leaves behind, when it stops, and that an end at any moment changes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import time
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from gpuparse import files
+from gpuparse.config import Config
+from gpuparse.data.batches import shuffled_batches
+from gpuparse.evaluate import attachment_scores
+from gpuparse.parser import Parser
+from gpuparse.train import Report, checkpoint, loop, report
+from gpuparse.train.gradient import GradientLearner
+from gpuparse.train.online import OnlineLearner
+from gpuparse.train.report import Log, read_log
+from tests.train.small import NO_DROPOUT, TEMPLATES, config, outcome, run, run_alone, sentences, told
+
+RUNS = {
+    "nll": (),
+    "hinge, projective": ("training.objective=hinge", "training.projective=true"),
+    "perceptron": ("training.objective=perceptron", *TEMPLATES),
+    "mira": ("training.objective=mira", *TEMPLATES),
+}
+
+
+class Stop(BaseException):
+    """A sudden end."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def no_curve(monkeypatch):
+    """The picture takes longer than the rest of a small run."""
+    monkeypatch.setattr(loop, "draw_curve", lambda *_: True)
+
+
+@pytest.fixture
+def every_step(monkeypatch):
+    """Every step has its line in the log."""
+    monkeypatch.setattr(loop, "LOG_EVERY", 1)
+
+
+class Moments:
+    """Counts the moments of a run before and after everything that happens in it, and ends it at one of them."""
+
+    def __init__(self, monkeypatch):
+        self.count, self.last = 0, math.inf
+        for owner, name in [
+            (GradientLearner, "step"),
+            (OnlineLearner, "step"),
+            (Log, "write"),
+            (Parser, "save"),
+            (files.os, "replace"),  # of every file that is written
+        ]:
+            monkeypatch.setattr(owner, name, self.watched(getattr(owner, name)))
+
+    def watched(self, function):
+        def call(*arguments, **options):
+            self.pass_by()
+            result = function(*arguments, **options)
+            self.pass_by()
+            return result
+
+        return call
+
+    def pass_by(self):
+        self.count += 1
+        if self.count > self.last:
+            raise Stop
+
+
+@pytest.fixture
+def moments(monkeypatch):
+    return Moments(monkeypatch)
+
+
+class Told(Report):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.notes, self.begins, self.steps, self.epochs = [], [], [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def begin(self, **values):
+        self.begins.append(values)
+
+    def step(self, **values):
+        self.steps.append(values)
+
+    def epoch(self, record):
+        self.epochs.append(record)
+
+
+def test_what_a_run_leaves(tmp_path, monkeypatch, every_step):
+    def refuse(*_, **__):
+        raise AssertionError("pickle")
+
+    monkeypatch.setattr(torch, "save", refuse)
+    for name in ("dump", "dumps", "Pickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    heard = Told()
+    directory = tmp_path / "new" / "model"
+    parser = run(directory, "training.epochs=3", report=heard)
+    assert outcome(directory)
+    assert (directory / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert Config.load(directory / "config.toml") == config("training.epochs=3")
+    start, *lines, end = read_log(directory / "log.jsonl")
+    assert start["event"] == "start"
+    assert start["config"] == config("training.epochs=3").to_dict()
+    assert (start["sentences"], start["dev_sentences"], start["processes"]) == (10, 3, 1)
+    assert start["words"] == sum(map(len, sentences(10)))
+    assert start["parameters"] == sum(p.numel() for p in parser.scorer.parameters())
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["epoch"] for line in epochs] == [1, 2, 3]
+    assert [line["step"] for line in steps] == list(range(1, len(steps) + 1))
+    for line in epochs:
+        assert 0 < line["loss"] < 20
+        assert 0 <= line["dev_las"] <= line["dev_uas"] <= 1
+        assert 0 < line["inference_share"] < 1
+    assert epochs == heard.epochs
+    assert len(heard.steps) == len(steps)
+    assert heard.begins == [{"epochs": 3, "epoch": 0}]
+    best = max(epochs, key=lambda line: (line["dev_las"], -line["epoch"]))
+    about = {name: best[name] for name in ("epoch", "dev_uas", "dev_las")}
+    assert end["event"] == "end"
+    assert end["best"] == about
+    assert 0 < end["inference_share"] < 1
+    assert json.loads((directory / "model.json").read_text())["results"] == about
+    # What was kept is what was evaluated, and what is given back.
+    dev = sentences(10)[:3]
+    for one in (parser, Parser.load(directory)):
+        assert attachment_scores(dev, one.predict(dev)) == (best["dev_uas"], best["dev_las"])
+
+
+def test_loss_of_an_epoch_is_per_word(tmp_path, no_curve, every_step):
+    run(tmp_path, "training.epochs=1")
+    (*steps, epoch) = told(tmp_path, "step", "epoch")
+    settings = config().training
+    lengths = [len(one) for one in sentences(10)]
+    batches = shuffled_batches(lengths, settings.batch_words, seed=settings.seed, epoch=0)
+    words = [sum(lengths[index] for index in batch) for batch in batches]
+    assert len(set(words)) > 1
+    total = sum(line["loss"] * count for line, count in zip(steps, words, strict=True))
+    assert math.isclose(epoch["loss"], total / sum(lengths), rel_tol=1e-12)
+
+
+def test_it_learns(tmp_path, no_curve):
+    """By heart: no dropout, and the dev data are training data."""
+    run(tmp_path, *NO_DROPOUT, "training.epochs=40", "training.learning_rate=0.03", "training.average=0.9")
+    first, *_, last = told(tmp_path, "epoch")
+    assert last["loss"] < 0.2 * first["loss"]
+    assert max(line["dev_las"] for line in told(tmp_path, "epoch")) > 0.9
+
+
+def test_without_dev_data_the_last_weights_are_kept(tmp_path, no_curve):
+    run(tmp_path / "two", dev=[])
+    run(tmp_path / "one", "training.epochs=1", dev=[])
+    lines = told(tmp_path / "two", "epoch")
+    assert all(line["best"] and "dev_las" not in line for line in lines)
+    assert json.loads((tmp_path / "two" / "model.json").read_text())["results"] == {"epoch": 2}
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert models[0] != models[1]
+
+
+def test_curve_without_dev_data(tmp_path):
+    run(tmp_path, "training.epochs=1", dev=[])
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_no_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: None)
+    heard = Told()
+    run(tmp_path, report=heard)
+    assert heard.notes == ["no curve.png: matplotlib is not installed (pip install 'gpuparse[plot]')"]
+    assert not (tmp_path / "curve.png").exists()
+    assert outcome(tmp_path)
+
+
+@pytest.mark.parametrize(("patience", "stops"), [(0, 8), (1, 4), (2, 7), (3, 8)])
+def test_patience(tmp_path, monkeypatch, no_curve, patience, stops):
+    """LAS by epoch is given; training stops after so many epochs without a better one, and keeps the best."""
+    las = iter([0.1, 0.2, 0.3, 0.3, 0.4, 0.2, 0.4, 0.1])
+    monkeypatch.setattr(loop, "attachment_scores", lambda *_: (0.5, next(las)))
+    saved = []
+    real = Parser.save
+
+    def save(parser, directory):
+        saved.append(parser.results["epoch"])
+        real(parser, directory)
+
+    monkeypatch.setattr(Parser, "save", save)
+    run(tmp_path, "training.epochs=8", f"training.patience={patience}")
+    lines = told(tmp_path, "epoch")
+    assert len(lines) == stops
+    want = [epoch for epoch in (1, 2, 3, 5) if epoch <= stops]
+    assert saved == [line["epoch"] for line in lines if line["best"]] == want
+    assert told(tmp_path, "end")[0]["best"]["epoch"] == want[-1]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_end_at_any_step(tmp_path, monkeypatch, no_curve, every_step, name):
+    """Without checkpoints within an epoch, and with one after every step."""
+    run(tmp_path / "whole", *RUNS[name])
+    want = outcome(tmp_path / "whole")
+    steps = len(told(tmp_path / "whole", "step"))
+    learner = OnlineLearner if TEMPLATES[0] in RUNS[name] else GradientLearner
+    real = learner.step
+    for number in range(steps):
+        for seconds in (0, 1000):
+            left = number
+
+            def step(self, *arguments, **options):
+                nonlocal left
+                if not left:
+                    raise Stop
+                left -= 1
+                return real(self, *arguments, **options)
+
+            directory = tmp_path / f"{number}-{seconds}"
+            settings = (*RUNS[name], f"training.checkpoint_seconds={seconds}")
+            with monkeypatch.context() as patch, pytest.raises(Stop):
+                patch.setattr(learner, "step", step)
+                run(directory, *settings)
+            heard = Told()
+            run(directory, *RUNS[name], resume=True, report=heard)
+            got = outcome(directory)
+            got["log"][0]["config"]["training"]["checkpoint_seconds"] = 0.0
+            got["config.toml"] = want["config.toml"]
+            assert got == want
+            # And it did go on, not begin anew.
+            begun = number if seconds == 0 else number - number % (steps // 2)
+            assert len(heard.steps) == steps - begun
+            assert len(heard.notes) == (begun > 0)
+
+
+def test_an_end_at_any_moment(tmp_path, moments, no_curve, every_step):
+    """Before or after any step, line of the log, or file, each of them three times."""
+    run(tmp_path / "whole")
+    want, count = outcome(tmp_path / "whole"), moments.count
+    assert count > 50
+    for last in range(count):
+        directory = tmp_path / str(last)
+        moments.count, moments.last = 0, last
+        with pytest.raises(Stop):
+            run(directory)
+        assert not [path for path in directory.glob(".*") if path.is_file()]
+        moments.last = math.inf
+        run(directory, resume=True)
+        (directory / checkpoint.NAME).unlink(missing_ok=True)  # an end just before it goes leaves it
+        assert outcome(directory) == want
+
+
+def test_many_ends(tmp_path, moments, no_curve):
+    """Ends of resumed runs, too, as long as they come on at all."""
+    run(tmp_path / "whole")
+    want = outcome(tmp_path / "whole")
+    draw = random.Random(0)
+    ends = 0
+    while True:
+        moments.count, moments.last = 0, draw.randint(8, 16)
+        try:
+            run(tmp_path / "part", resume=True)
+            break
+        except Stop:
+            ends += 1
+    assert ends > 3
+    assert outcome(tmp_path / "part") == want
+
+
+def test_a_log_cut_short(tmp_path, moments, no_curve, every_step):
+    """The file system may have lost the end of the log: training goes on, and so does the log."""
+    run(tmp_path / "whole")
+    directory = tmp_path / "part"
+    moments.last = moments.count // 2
+    moments.count = 0
+    with pytest.raises(Stop):
+        run(directory)
+    moments.last = math.inf
+    log = directory / "log.jsonl"
+    os.truncate(log, log.stat().st_size - 25)
+    assert read_log(log)  # the line cut off is left out
+    os.truncate(log, 10)
+    run(directory, resume=True)
+    name = "model.safetensors"
+    assert (directory / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert told(directory) == told(tmp_path / "whole")[-len(told(directory)) :]
+
+
+def test_kill(tmp_path):
+    """kill −9 of a process at random moments, its continuations too; then what an undisturbed run leaves."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.train.small"])
+    settings = ("training.epochs=6",)
+
+    def begin(name, resume):
+        process = context.Process(target=run_alone, args=(str(tmp_path / name), settings, resume))
+        process.start()
+        return process
+
+    whole = begin("whole", False)
+    while not (tmp_path / "whole" / "log.jsonl").exists() and whole.is_alive():
+        time.sleep(0.002)
+    begun = time.perf_counter()
+    whole.join(120)
+    duration = time.perf_counter() - begun
+    assert whole.exitcode == 0
+    want = outcome(tmp_path / "whole")
+    draw = random.Random(1)
+    killed = 0
+    for number in range(3):
+        directory = tmp_path / str(number)
+        for again in (False, True):
+            process = begin(str(number), again)
+            while not (directory / "log.jsonl").exists() and process.is_alive():
+                time.sleep(0.002)
+            time.sleep(draw.uniform(0, 0.8 * duration))
+            os.kill(process.pid, signal.SIGKILL)
+            process.join(60)
+            killed += process.exitcode == -signal.SIGKILL
+            process.close()
+        process = begin(str(number), True)
+        process.join(120)
+        assert process.exitcode == 0
+        for path in directory.glob(".*"):
+            path.unlink()  # a file half written, by another name
+        (directory / checkpoint.NAME).unlink(missing_ok=True)
+        assert outcome(directory) == want
+    assert killed >= 4
+
+
+def test_checkpoint_is_safetensors_and_json(tmp_path, moments, no_curve):
+    moments.last = 20
+    with pytest.raises(Stop):
+        run(tmp_path)
+    path = tmp_path / checkpoint.NAME
+    with safe_open(path, framework="pt") as file:
+        names = set(file.keys())
+        position = json.loads(file.metadata()["position"])
+    assert {"learner.steps", "model.arcs.weight", "learner.optimizer.exp_avg.arcs.weight"} <= names
+    assert position["steps"] > 0
+    assert position["config"] == config().to_dict()
+    position["format"] = 99
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in names}
+    path.write_bytes(checkpoint.save(tensors, {"position": json.dumps(position)}))
+    moments.last = math.inf
+    with pytest.raises(ValueError, match=r"training\.safetensors: a checkpoint of format 99, this version reads 1"):
+        run(tmp_path, resume=True)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ValueError, match=r"training\.safetensors: not a checkpoint: "):
+        run(tmp_path, resume=True)
+
+
+def test_resuming_what_is_finished(tmp_path, no_curve, moments):
+    run(tmp_path)
+    before, moments.count, moments.last = outcome(tmp_path), 0, 0  # nothing is to be done or written
+    heard = Told()
+    parser = run(tmp_path, resume=True, report=heard)
+    assert heard.notes == [f"{tmp_path}: training was finished before"]
+    assert outcome(tmp_path) == before
+    assert [p.heads for p in parser.predict(sentences(3))] == [p.heads for p in Parser.load(tmp_path).predict(sentences(3))]
+
+
+def test_resuming_nothing_begins(tmp_path, no_curve):
+    run(tmp_path / "a")
+    run(tmp_path / "b", resume=True)
+    assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_resuming_something_else(tmp_path, moments, no_curve, finished):
+    moments.last = math.inf if finished else 20
+    try:
+        run(tmp_path)
+    except Stop:
+        moments.last = math.inf
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for change, was, now in [
+        ("training.learning_rate=0.5", 0.002, 0.5),
+        ("training.objective=local", "nll", "local"),
+        ("scorer.hidden=9", 8, 9),
+        ("scorer.kind=templates", "biaffine", "templates"),
+    ]:
+        name = change.partition("=")[0]
+        with pytest.raises(ValueError) as caught:
+            run(tmp_path, change, resume=True)
+        want = f"{tmp_path}: cannot go on, {name} was {was!r} and is {now!r} now; "
+        assert str(caught.value) == want + "leave it as it was, or begin anew with --overwrite"
+    for data in ({"train": sentences(9)}, {"dev": sentences(10)[:2]}, {"dev": []}):
+        with pytest.raises(ValueError, match="^[^\n]* cannot go on, the training or dev data are not what they were; "):
+            run(tmp_path, resume=True, **data)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    run(tmp_path, "training.checkpoint_seconds=5", resume=True)  # this may be another
+
+
+def test_a_directory_in_use(tmp_path, moments, no_curve):
+    run(tmp_path / "done")
+    moments.count, moments.last = 0, 20
+    with pytest.raises(Stop):
+        run(tmp_path / "begun")
+    moments.last = math.inf
+    (tmp_path / "file").write_text("something")
+    for name, what in [("done", "model.json"), ("begun", checkpoint.NAME)]:
+        with pytest.raises(ValueError) as caught:
+            run(tmp_path / name)
+        want = f"{tmp_path / name}: holds a model already ({what}); "
+        assert str(caught.value) == want + "--resume goes on with its training, --overwrite begins anew"
+    with pytest.raises(ValueError, match="file: is a file; wanted a directory for the model$"):
+        run(tmp_path / "file")
+    with pytest.raises(ValueError, match="^--resume and --overwrite: one or the other$"):
+        run(tmp_path / "done", resume=True, overwrite=True)
+    # Something else may lie there.
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    run(tmp_path / "other")
+    assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
+
+
+def test_overwriting(tmp_path, moments, no_curve):
+    run(tmp_path / "want", "scorer.hidden=9")
+    for name, last in [("done", math.inf), ("begun", 20)]:
+        moments.count, moments.last = 0, last
+        try:
+            run(tmp_path / name)
+        except Stop:
+            assert name == "begun"
+        # An end before the first checkpoint of the new run: nothing of the old one is gone on with.
+        moments.count, moments.last = 0, 5
+        with pytest.raises(Stop):
+            run(tmp_path / name, "scorer.hidden=9", overwrite=True)
+        moments.last = math.inf
+        run(tmp_path / name, "scorer.hidden=9", resume=True)
+        assert outcome(tmp_path / name) == outcome(tmp_path / "want")
+    run(tmp_path / "want", "scorer.hidden=9", overwrite=True)
+    assert outcome(tmp_path / "want") == outcome(tmp_path / "done")
+
+
+@pytest.mark.parametrize("batch_words", [40, 10_000])
+def test_a_loss_that_is_no_number(tmp_path, batch_words):
+    """Within an epoch, and after its only batch."""
+    settings = ("training.learning_rate=1e38", "training.warmup=0", f"training.batch_words={batch_words}")
+    with pytest.raises(ValueError) as caught:
+        run(tmp_path, *settings)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("training: the loss of epoch ")
+    assert message.endswith("; a lower training.learning_rate or training.clip may help")
+
+
+def test_sentences_without_words_or_labels(tmp_path, no_curve):
+    """One word is the least; every label may be the same."""
+    from gpuparse.data.sentence import Sentence
+
+    one = Sentence.from_words(["a"], heads=[0], deprels=["root"])
+    run(tmp_path, train=[one, Sentence("# nothing\n\n"), one], dev=[one])
+    assert told(tmp_path, "epoch")[-1]["dev_las"] == 1
+
+
+def test_parts_that_are_not_learned(tmp_path):
+    for name in ("grandparents", "siblings"):
+        with pytest.raises(ValueError, match=f"^scorer.{name}: training.objective 'nll' is first order"):
+            run(tmp_path, f"scorer.{name}=2")
+    assert not list(tmp_path.iterdir())
