@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -30,9 +31,11 @@ from gpuparse.corpus.output import progress_of
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.conllu import write_conllu
 from gpuparse.train.checkpoint import NAME, read_position
+from gpuparse.train.loop import FINISHED
 from gpuparse.train.report import read_log
 
 ENOUGH = 2 / 3  # of the kills must fall after something was saved
+AFTER_SAVE = 0.85  # of the kills are meant to
 TRIES = 6
 
 
@@ -40,12 +43,17 @@ class Job(Protocol):
     """A command that can be interrupted."""
 
     name: str
+    longer: str
+    """The option that makes it longer."""
 
     def command(self, target: Path) -> list[str]:
         """The command that makes ``target``, without --resume."""
 
     def saved(self, target: Path) -> str:
         """What there is to go on from, in words; nothing if there is nothing."""
+
+    def complete(self, target: Path) -> bool:
+        """Whether nothing is left to do."""
 
     def differences(self, target: Path, wanted: Path) -> list[str]:
         """What is not as in the undisturbed run."""
@@ -57,6 +65,7 @@ class Training:
 
     epochs: int
     name: str = "train"
+    longer: str = "--epochs"
 
     def command(self, target: Path) -> list[str]:
         options = TINY | {"training.epochs": self.epochs, "training.checkpoint_seconds": 0.25}
@@ -67,6 +76,9 @@ class Training:
             return ""
         position = read_position(target)
         return f"epoch {position['epoch'] + 1}, batch {position['batch'] + 1}"
+
+    def complete(self, target: Path) -> bool:
+        return (target / FINISHED).is_file()
 
     def differences(self, target: Path, wanted: Path) -> list[str]:
         names = ("model.safetensors", "vocabulary.json", "config.toml", "model.json")
@@ -86,6 +98,7 @@ class Parsing:
     model: Path
     corpus: Path
     name: str = "parse"
+    longer: str = "--sentences"
 
     def command(self, target: Path) -> list[str]:
         return ["parse", str(self.model), str(self.corpus), "-o", str(target), "--confidence", "--threads", "1"]
@@ -97,6 +110,9 @@ class Parsing:
             return ""
         sentences = progress["state"]["sentences"]
         return f"{sentences:,} sentences" if sentences else ""
+
+    def complete(self, target: Path) -> bool:
+        return target.is_file()
 
     def differences(self, target: Path, wanted: Path) -> list[str]:
         found = ["the output"] * (target.read_bytes() != wanted.read_bytes())
@@ -157,53 +173,56 @@ def undisturbed(job: Job, target: Path) -> Undisturbed:
     if process.returncode:
         raise failure(job.name, process.returncode, log.read_text(errors="replace"))
     if not first:
-        raise Problem(
-            f"gpuparse {job.name} saved nothing before its end ({seconds:.1f} s); raise --epochs, --sentences"
-        )
+        raise Problem(f"gpuparse {job.name} saved nothing before its end ({seconds:.1f} s); raise {job.longer}")
     return Undisturbed(target, first, seconds)
 
 
-def killed(job: Job, target: Path, moment: float | None, *, resume: bool) -> bool:
-    """Run and kill -9 after so many seconds; False if it came to its end."""
+def kill(job: Job, target: Path, delay: float | None, *, after_save: bool = False, resume: bool = False) -> Kill | None:
+    """Run and kill -9 after so many seconds, from its start or from its first save; None if it was done by then.
+
+    Without a delay it is left to run to its end.
+    """
     log = target.parent.with_suffix(".log")
+    begun = time.perf_counter()
     process = start([*job.command(target), *(["--resume"] if resume else [])], log)
     try:
-        process.wait(moment)
+        while after_save and not job.saved(target) and process.poll() is None:
+            time.sleep(0.01)
+        process.wait(delay)
     except subprocess.TimeoutExpired:
-        return True
+        pass
     finally:
         process.kill()  # SIGKILL
         process.wait()
-    if process.returncode:
+    if process.returncode not in (0, -signal.SIGKILL) or (process.returncode and delay is None):
         raise failure(job.name, process.returncode, log.read_text(errors="replace"))
-    return False
+    if process.returncode == 0 or job.complete(target):
+        return None
+    return Kill(time.perf_counter() - begun, job.saved(target))
 
 
 def disturbed(job: Job, number: int, scratch: Path, seed: int, normal: Undisturbed) -> Run:
     """One run: kill, resume, perhaps kill again, resume, compare."""
     random, run, begun = Random(f"{seed} {job.name} {number}"), Run(job.name, number), time.perf_counter()
-    # From a little before the first save on, so that most kills but not all have something to go on from.
-    share = random.random()
-    moment = 0.8 * normal.first + share * (normal.seconds - 0.8 * normal.first)
+    # How fast a command starts changes with the machine's load: moments after the first save are counted from it.
+    after_save = random.random() < AFTER_SAVE
+    delay = random.random() * (normal.seconds - normal.first if after_save else normal.first)
     for attempt in range(TRIES):
         target = scratch / f"{job.name}-{number}-{attempt}" / normal.target.name
         target.parent.mkdir()
-        if killed(job, target, moment, resume=False):
+        if found := kill(job, target, delay, after_save=after_save):
             break
-        moment *= 0.9  # it was done by then: faster than the undisturbed one
+        delay *= 0.8  # it was done by then, faster than the undisturbed one
     else:
-        raise Problem(
-            f"gpuparse {job.name} was done before it could be killed, {TRIES} times; raise --epochs, --sentences"
-        )
-    run.kills.append(Kill(moment, job.saved(target)))
+        raise Problem(f"gpuparse {job.name} was done {TRIES} times before it could be killed; raise {job.longer}")
+    run.kills.append(found)
     if number % 2:
-        again = normal.first + random.random() * max(normal.seconds - moment, 0.0)
-        if killed(job, target, again, resume=True):
-            run.kills.append(Kill(again, job.saved(target)))
-    killed(job, target, None, resume=True)
+        again = kill(job, target, random.uniform(0.5, 1.0) * normal.seconds, resume=True)
+        run.kills += [again] if again else []
+    kill(job, target, None, resume=True)
     run.differences = job.differences(target, normal.target)
     run.seconds = time.perf_counter() - begun
-    moments = ", ".join(f"{kill.seconds:.2f} s ({kill.saved or 'nothing saved'})" for kill in run.kills)
+    moments = ", ".join(f"{each.seconds:.2f} s ({each.saved or 'nothing saved'})" for each in run.kills)
     LOG.print(f"{job.name} {number}: killed after {moments}: {', '.join(run.differences) or 'the same'}")
     return run
 
@@ -213,7 +232,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=whole, default=10, help="of train and of parse; default 10")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; default 0")
     parser.add_argument("--epochs", type=whole, default=4, help="of the training; default 4")
-    parser.add_argument("--sentences", type=whole, default=24_000, help="that are parsed; default 24000")
+    parser.add_argument("--sentences", type=whole, default=48_000, help="that are parsed; default 48000")
     parser.add_argument("--longest", type=whole, default=12, help="words of a sentence at most; default 12")
     text = "runs at a time, each in one thread; default: one for each core, two at most"
     parser.add_argument("--jobs", type=whole, default=min(2, os.cpu_count() or 1), help=text)
@@ -248,20 +267,13 @@ def main() -> int:
                 workers.shutdown(cancel_futures=True)
                 raise
 
-    table = new_table(
-        f"Kill -9 and resume, {args.runs} runs each",
-        "command",
-        ">undisturbed, s",
-        ">first save, s",
-        ">kills",
-        ">after a save",
-        "result",
-    )
+    columns = ("command", ">undisturbed, s", ">first save, s", ">kills", ">after a save", "result")
+    table = new_table(f"Kill -9 and resume, {args.runs} runs each", *columns)
     good = True
     for job in jobs:
         mine = [run for run in runs if run.job == job.name]
-        kills = [kill for run in mine for kill in run.kills]
-        middle = sum(bool(kill.saved) for kill in kills)
+        kills = [each for run in mine for each in run.kills]
+        middle = sum(bool(each.saved) for each in kills)
         differing = sum(bool(run.differences) for run in mine)
         result = f"{differing} of {len(mine)} runs DIFFER" if differing else "the same to the byte"
         if middle < ENOUGH * len(kills):

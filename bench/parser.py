@@ -159,12 +159,15 @@ def arguments() -> argparse.Namespace:
     text = "how often the dev file is given to the command that is timed; default 4"
     parser.add_argument("--copies", type=whole, default=4, help=text)
     parser.add_argument("--repeats", type=whole, default=3, help="commands that are timed; default 3")
-    parser.add_argument("--json", type=Path, help="default: results/parser_LANGUAGE.json beside this script")
+    text = "default: parser_LANGUAGE.json (with --set or --config: parser_LANGUAGE_trial.json) in bench/results"
+    parser.add_argument("--json", type=Path, help=text)
     args = parser.parse_args()
     if args.model and (args.settings or args.config):
         parser.error("--model is trained already: --set and --config say nothing")
+    # A trial with other settings does not take the place of a model that took long to train.
+    args.name = f"parser_{args.language}" + ("_trial" if args.settings or args.config else "")
     args.config = args.config or PROJECT / "configs" / f"{args.language}.toml"
-    args.json = args.json or RESULTS / f"parser_{args.language}.json"
+    args.json = args.json or RESULTS / f"{args.name}.json"
     return args
 
 
@@ -179,7 +182,7 @@ def main() -> int:
     print_environment(found)
     model, minutes = args.model, None
     if model is None:
-        model = RESULTS / f"parser_{args.language}"
+        model = RESULTS / args.name
         minutes = train(args, model, train_file, gold)
     training = training_figures(model)
     with tempfile.TemporaryDirectory() as scratch:

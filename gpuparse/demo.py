@@ -140,10 +140,9 @@ def _parse(parser: Parser, gold: list[Sentence], progress: _Progress) -> list[Se
 
 
 def _scores(result: Evaluation) -> Table:
-    table = Table(title="Right on the test sentences, %", title_justify="left", title_style="bold", box=None)
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_column("")
+    table = Table("", "", "", title="Right on the test sentences, %", box=None, pad_edge=False, show_header=False)
+    table.title_justify, table.title_style = "left", "bold"
+    table.columns[1].justify = "right"
     for name, meaning in SCORES.items():
         table.add_row(name, f"{100 * result.metrics[name].f1:.2f}", meaning)
     return table
@@ -171,12 +170,13 @@ def _chosen(found: list[Parse]) -> list[tuple[str, Parse]]:
 def _drawn(parse: Parse) -> str:
     """The tree as it was parsed, and at the words that are wrong what is right."""
     assert parse.gold_heads is not None and parse.gold_labels is not None and parse.outcomes is not None
+    width = max(map(len, parse.labels))
     labels = []
     for label, sure, outcome, right, head in zip(
         parse.labels, parse.confidence, parse.outcomes, parse.gold_labels, parse.gold_heads, strict=True
     ):
         wrong = "" if outcome in ("right", "subtype") else f"  × {right} of {parse.words[head - 1] if head else 'ROOT'}"
-        labels.append(f"{label}  {sure:.2f}{wrong}")
+        labels.append(f"{label:<{width}}  {sure:.2f}{wrong}")
     return tree_text([-1, *parse.heads], parse.words, labels)
 
 

@@ -91,7 +91,10 @@ class Parser:
     def save(self, path: Path | str) -> None:
         """Save the parser to a directory, each file whole or not at all."""
         path = Path(path)
-        write_bytes(path / "config.toml", self.config.to_toml().encode())
+        config = self.config.to_toml().encode()
+        if not (path / "config.toml").is_file() or (path / "config.toml").read_bytes() != config:
+            (path / "model.json").unlink(missing_ok=True)  # another model: it is gone before this one is there
+        write_bytes(path / "config.toml", config)
         write_json(path / "vocabulary.json", self.vocabulary.to_json())
         save_files(self.scorer, path)
         write_bytes(path / "model.safetensors", to_safetensors(_contiguous(self.scorer.state_dict())))
@@ -178,7 +181,9 @@ class Parser:
             scored = self.scorer(batch)
         with self._timed("decode"):
             heads = decode(scored.scores, method, projective=projective, single_root=single_root).heads
-            sure = _confidence(scored.scores, heads, projective, single_root) if confidence else None
+            sure = (
+                _confidence(scored.scores, heads, projective or method == "eisner", single_root) if confidence else None
+            )
         with self._timed("encode"):
             label_scores = scored.label_scores(heads)
         with self._timed("labels"):

@@ -145,7 +145,9 @@ def test_an_override_into_a_value_of_the_file(tmp_path):
         Config.load(path, ["training.epochs.x=1"])
 
 
-@pytest.mark.parametrize("content", [b"[scorer\n", b"word = \n", b"[scorer]\nword = 1\nword = 2\n", b"[data]\n\xff=1\n"])
+@pytest.mark.parametrize(
+    "content", [b"[scorer\n", b"word = \n", b"[scorer]\nword = 1\nword = 2\n", b"[data]\n\xff=1\n"]
+)
 def test_files_that_are_not_toml(tmp_path, content):
     path = tmp_path / "c.toml"
     path.write_bytes(content)
@@ -269,7 +271,9 @@ def all_changed():
         Config(),
         all_changed(),
         Config(data=DataConfig(train='"\\ \n\té\U0001f600 = # [x]', dev="'''")),
-        Config(training=dataclasses.replace(TrainingConfig(), learning_rate=1e-300, clip=0.1 + 0.2, seed=(1 << 63) - 1)),
+        Config(
+            training=dataclasses.replace(TrainingConfig(), learning_rate=1e-300, clip=0.1 + 0.2, seed=(1 << 63) - 1)
+        ),
     ],
     ids=["defaults", "all changed", "odd strings", "odd numbers"],
 )

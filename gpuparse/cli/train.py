@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import as_device
+from gpuparse.cli.common import as_device, fail
 from gpuparse.config import Config
 from gpuparse.train import Report
 from gpuparse.train import train as run
@@ -45,6 +45,8 @@ def train(
     MODEL gets the settings (config.toml), a log (log.jsonl) and a curve (curve.png) as well. Run it under torchrun to
     share the batches among processes.
     """
+    if resume and overwrite:
+        fail("--resume goes on with an interrupted run and --overwrite forgets it: choose one", 2)
     given = list(settings or [])
     given += [f"data.train={_quoted(data)}"] if data else []
     given += [f"data.dev={_quoted(dev)}"] if dev else []
@@ -59,6 +61,8 @@ def train(
     report = Report() if quiet else _Terminal()
     try:
         run(resolved, model, resume=resume, overwrite=overwrite, device=as_device(device), report=report)
+    except KeyboardInterrupt:
+        fail("interrupted; pass --resume to go on", 130)
     finally:
         if isinstance(report, _Terminal):
             report.close()

@@ -9,7 +9,7 @@ from torch.nn.functional import embedding
 
 from gpuparse.config import ScorerConfig
 from gpuparse.data.batches import Batch
-from gpuparse.data.vocab import PAD, Vocabulary
+from gpuparse.data.vocab import PAD, UNKNOWN, Vocabulary
 from gpuparse.nn.dropout import drop_vectors
 
 WIDTHS = (2, 3, 4)
@@ -75,5 +75,6 @@ def _table(size: int, width: int) -> nn.Embedding | None:
     table = nn.Embedding(size, width, padding_idx=PAD)
     with torch.no_grad():
         table.weight.mul_(0.5)
-        table.weight[PAD] = 0
+        # What training never sees stays without a vector, as if it had been dropped.
+        table.weight[UNKNOWN] = table.weight[PAD] = 0
     return table

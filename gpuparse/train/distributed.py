@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 
 class Processes(NamedTuple):
@@ -35,7 +39,8 @@ class Processes(NamedTuple):
             by_type.setdefault(tensor.dtype, []).append(tensor)
         for same in by_type.values():
             flat = torch.cat([tensor.flatten() for tensor in same])
-            dist.all_reduce(flat)
+            with _together():
+                dist.all_reduce(flat)
             start = 0
             for tensor in same:
                 tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
@@ -44,13 +49,23 @@ class Processes(NamedTuple):
     def wait(self) -> None:
         """Until all the processes are here."""
         if self.world > 1:
-            dist.barrier()
+            with _together():
+                dist.barrier()
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Within it the processes talk to each other: what goes wrong there is that one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError("another process of this training has stopped; its own message says why") from error
 
 
 def own_device(device: torch.device | str) -> torch.device:
     """The device of this process: ``cuda`` means another GPU for each process of a machine."""
     device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
+    if str(device) == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -63,8 +78,21 @@ def processes(device: torch.device) -> Iterator[Processes]:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # Each group finds itself under a name of its own, else a second one would take the first one's addresses for its.
+    store, rank, world = _rendezvous()
+    store = PrefixStore(f"gpuparse {next(_groups)}", store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+_groups = itertools.count()
+
+
+@cache
+def _rendezvous() -> tuple[Store, int, int]:
+    """Where the processes that ``torchrun`` started find each other."""
+    return next(rendezvous("env://"))

@@ -70,16 +70,19 @@ def train(
         for note in treebank.notes:
             report.note(note)
         run = _Run(config, directory, treebank, device, group, report)
-        if resumed:
-            run.resume()
-        elif group.first:
-            directory.mkdir(parents=True, exist_ok=True)
-            finished.unlink(missing_ok=True)
-            (directory / checkpoint.NAME).unlink(missing_ok=True)  # of a run that is overwritten
-        group.wait()
-        run.epochs()
-        run.finish()
-        group.wait()
+        try:
+            if resumed:
+                run.resume()
+            elif group.first:
+                directory.mkdir(parents=True, exist_ok=True)
+                finished.unlink(missing_ok=True)
+                (directory / checkpoint.NAME).unlink(missing_ok=True)  # of a run that is overwritten
+            group.wait()
+            run.epochs()
+            run.finish()
+            group.wait()
+        finally:
+            run.close()
     return Parser.load(directory, device)
 
 
@@ -166,10 +169,7 @@ class _Run:
             progress = (self.epoch + self.batch / len(batches)) / training.epochs
             stats = self.learner.step(self._collate(self.group.part(indices)), words=words, progress=progress)
             if not _finite(stats["loss"]):
-                raise ValueError(
-                    f"training: the loss of epoch {self.epoch + 1}, batch {self.batch + 1} is {stats['loss']}; "
-                    "a lower training.learning_rate or training.clip may help"
-                )
+                raise _diverged(f"the loss of epoch {self.epoch + 1}, batch {self.batch + 1} is {stats['loss']}")
             self.batch, self.steps = self.batch + 1, self.steps + 1
             self.loss, self.words = self.loss + stats["loss"] * words, self.words + words
             words_here += words
@@ -205,9 +205,14 @@ class _Run:
         # All the processes have the same weights; the first one evaluates, and the others learn what came out.
         scores = torch.zeros(2, dtype=torch.float64, device=self.device)
         with self.learner.evaluation_weights():
+            if not all(bool(weights.isfinite().all()) for weights in self.parser.scorer.parameters()):
+                raise _diverged(f"the weights after epoch {self.epoch + 1} are no numbers")
             if self.group.first and self.treebank.dev:
                 began = time.perf_counter()
-                predictions = self.parser.predict(self.treebank.dev, **_options(self.config))
+                try:
+                    predictions = self.parser.predict(self.treebank.dev, **_options(self.config))
+                except ValueError as error:
+                    raise _diverged(f"after epoch {self.epoch + 1} the dev data cannot be parsed: {error}") from None
                 scores += scores.new_tensor(attachment_scores(self.treebank.dev, predictions))
                 record |= {"dev_uas": scores[0].item(), "dev_las": scores[1].item()}
                 record["dev_seconds"] = round(time.perf_counter() - began, 1)
@@ -244,6 +249,10 @@ class _Run:
         done = {"finished": True, "seconds": round(self.seconds, 1), "best": self.best}
         write_json(self.directory / FINISHED, {**done, **_identity(self.config, self.treebank)})
         (self.directory / checkpoint.NAME).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
 
     def _collate(self, indices: list[int]) -> Batch | None:
         if not indices:
@@ -316,6 +325,10 @@ def _check_first_order(config: Config) -> None:
                 f"scorer.{name}: training.objective {config.training.objective!r} is first order and would not learn "
                 "them; set it to 0"
             )
+
+
+def _diverged(what: str) -> ValueError:
+    return ValueError(f"training: {what}; a lower training.learning_rate or training.clip may help")
 
 
 def _finite(value: float) -> bool:

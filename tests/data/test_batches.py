@@ -66,6 +66,17 @@ def test_shuffled(lengths, budget, seed, epoch):
     assert shuffled_batches(lengths, budget, seed=seed, epoch=epoch) == batches
 
 
+def test_the_widest_counts_wherever_it_stands():
+    """Shuffled batches are sorted roughly only."""
+    lengths = np.random.default_rng(0).integers(30, 60, 300).tolist()
+    late = 0
+    for epoch in range(10):
+        batches = shuffled_batches(lengths, 400, seed=0, epoch=epoch)
+        check(batches, lengths, 400)
+        late += sum(lengths[batch[-1]] < max(lengths[index] for index in batch) for batch in batches)
+    assert late > 100
+
+
 def test_sentences_of_equal_length_keep_their_order():
     assert batches_by_length([2, 2, 1, 2, 1], 6) == [[2, 4], [0, 1], [3]]
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import signal
 import time
 
@@ -18,6 +19,7 @@ from safetensors import safe_open
 from gpuparse import files
 from gpuparse.config import Config
 from gpuparse.data.batches import shuffled_batches
+from gpuparse.data.sentence import Sentence
 from gpuparse.evaluate import attachment_scores
 from gpuparse.parser import Parser
 from gpuparse.train import Report, checkpoint, loop, report
@@ -67,7 +69,6 @@ class Moments:
             (GradientLearner, "step"),
             (OnlineLearner, "step"),
             (Log, "write"),
-            (Parser, "save"),
             (files.os, "replace"),  # of every file that is written
         ]:
             monkeypatch.setattr(owner, name, self.watched(getattr(owner, name)))
@@ -254,19 +255,20 @@ def test_an_end_at_any_step(tmp_path, monkeypatch, no_curve, every_step, name):
             assert len(heard.notes) == (begun > 0)
 
 
-def test_an_end_at_any_moment(tmp_path, moments, no_curve, every_step):
-    """Before or after any step, line of the log, or file, each of them three times."""
-    run(tmp_path / "whole")
+def test_an_end_at_any_moment(tmp_path, moments, no_curve):
+    """Before or after any step, line of the log, or file."""
+    large = "training.batch_words=60"
+    run(tmp_path / "whole", large)
     want, count = outcome(tmp_path / "whole"), moments.count
-    assert count > 50
+    assert count > 30
     for last in range(count):
         directory = tmp_path / str(last)
         moments.count, moments.last = 0, last
         with pytest.raises(Stop):
-            run(directory)
-        assert not [path for path in directory.glob(".*") if path.is_file()]
+            run(directory, large)
+        assert not list(directory.glob(".*"))
         moments.last = math.inf
-        run(directory, resume=True)
+        run(directory, large, resume=True)
         (directory / checkpoint.NAME).unlink(missing_ok=True)  # an end just before it goes leaves it
         assert outcome(directory) == want
 
@@ -311,42 +313,38 @@ def test_kill(tmp_path):
     """kill −9 of a process at random moments, its continuations too; then what an undisturbed run leaves."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.train.small"])
-    settings = ("training.epochs=6",)
+    settings = ("training.epochs=5",)
 
     def begin(name, resume):
+        """Start a run; wait until it trains."""
         process = context.Process(target=run_alone, args=(str(tmp_path / name), settings, resume))
         process.start()
-        return process
+        while not (tmp_path / name / "log.jsonl").exists() and process.is_alive():
+            time.sleep(0.002)
+        return process, time.perf_counter()
 
-    whole = begin("whole", False)
-    while not (tmp_path / "whole" / "log.jsonl").exists() and whole.is_alive():
-        time.sleep(0.002)
-    begun = time.perf_counter()
+    whole, begun = begin("whole", False)
     whole.join(120)
     duration = time.perf_counter() - begun
     assert whole.exitcode == 0
     want = outcome(tmp_path / "whole")
     draw = random.Random(1)
     killed = 0
-    for number in range(3):
-        directory = tmp_path / str(number)
-        for again in (False, True):
-            process = begin(str(number), again)
-            while not (directory / "log.jsonl").exists() and process.is_alive():
-                time.sleep(0.002)
-            time.sleep(draw.uniform(0, 0.8 * duration))
+    for name, kills in [("once", 1), ("twice", 2)]:
+        for number in range(kills):
+            process, _ = begin(name, number > 0)
+            time.sleep(draw.uniform(0.1, 0.6) * duration)
             os.kill(process.pid, signal.SIGKILL)
             process.join(60)
             killed += process.exitcode == -signal.SIGKILL
-            process.close()
-        process = begin(str(number), True)
+        process, _ = begin(name, True)
         process.join(120)
         assert process.exitcode == 0
-        for path in directory.glob(".*"):
-            path.unlink()  # a file half written, by another name
-        (directory / checkpoint.NAME).unlink(missing_ok=True)
-        assert outcome(directory) == want
-    assert killed >= 4
+        for path in (tmp_path / name).glob(".*"):
+            path.unlink()  # a file half written, under another name
+        (tmp_path / name / checkpoint.NAME).unlink(missing_ok=True)
+        assert outcome(tmp_path / name) == want
+    assert killed > 1  # the others came too late
 
 
 def test_checkpoint_is_safetensors_and_json(tmp_path, moments, no_curve):
@@ -379,7 +377,8 @@ def test_resuming_what_is_finished(tmp_path, no_curve, moments):
     parser = run(tmp_path, resume=True, report=heard)
     assert heard.notes == [f"{tmp_path}: training was finished before"]
     assert outcome(tmp_path) == before
-    assert [p.heads for p in parser.predict(sentences(3))] == [p.heads for p in Parser.load(tmp_path).predict(sentences(3))]
+    for one, other in zip(parser.scorer.parameters(), Parser.load(tmp_path).scorer.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_resuming_nothing_begins(tmp_path, no_curve):
@@ -408,7 +407,7 @@ def test_resuming_something_else(tmp_path, moments, no_curve, finished):
         want = f"{tmp_path}: cannot go on, {name} was {was!r} and is {now!r} now; "
         assert str(caught.value) == want + "leave it as it was, or begin anew with --overwrite"
     for data in ({"train": sentences(9)}, {"dev": sentences(10)[:2]}, {"dev": []}):
-        with pytest.raises(ValueError, match="^[^\n]* cannot go on, the training or dev data are not what they were; "):
+        with pytest.raises(ValueError, match=r"^[^\n]* cannot go on, the training or dev data are not "):
             run(tmp_path, resume=True, **data)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     run(tmp_path, "training.checkpoint_seconds=5", resume=True)  # this may be another
@@ -426,9 +425,9 @@ def test_a_directory_in_use(tmp_path, moments, no_curve):
             run(tmp_path / name)
         want = f"{tmp_path / name}: holds a model already ({what}); "
         assert str(caught.value) == want + "--resume goes on with its training, --overwrite begins anew"
-    with pytest.raises(ValueError, match="file: is a file; wanted a directory for the model$"):
+    with pytest.raises(ValueError, match=r"file: is a file; wanted a directory for the model$"):
         run(tmp_path / "file")
-    with pytest.raises(ValueError, match="^--resume and --overwrite: one or the other$"):
+    with pytest.raises(ValueError, match=r"^--resume and --overwrite: one or the other$"):
         run(tmp_path / "done", resume=True, overwrite=True)
     # Something else may lie there.
     (tmp_path / "other").mkdir()
@@ -456,22 +455,25 @@ def test_overwriting(tmp_path, moments, no_curve):
     assert outcome(tmp_path / "want") == outcome(tmp_path / "done")
 
 
-@pytest.mark.parametrize("batch_words", [40, 10_000])
-def test_a_loss_that_is_no_number(tmp_path, batch_words):
+@pytest.mark.parametrize(
+    ("rate", "batch_words", "what"),
+    [
+        ("1e38", 40, r"the loss of epoch 1, batch [23] is nan"),
+        ("1e25", 10_000, r"after epoch 1 the dev data cannot be parsed: arcs\[.*\] is nan .*"),
+        ("1e300", 10_000, r"the weights after epoch 1 are no numbers"),
+    ],
+)
+def test_numbers_out_of_range(tmp_path, rate, batch_words, what):
     """Within an epoch, and after its only batch."""
-    settings = ("training.learning_rate=1e38", "training.warmup=0", f"training.batch_words={batch_words}")
+    settings = (f"training.learning_rate={rate}", "training.warmup=0", f"training.batch_words={batch_words}")
     with pytest.raises(ValueError) as caught:
         run(tmp_path, *settings)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith("training: the loss of epoch ")
-    assert message.endswith("; a lower training.learning_rate or training.clip may help")
+    form = f"training: {what}; a lower training.learning_rate or training.clip may help"
+    assert re.fullmatch(form, str(caught.value)), str(caught.value)
+    assert not (tmp_path / "model.json").exists()
 
 
-def test_sentences_without_words_or_labels(tmp_path, no_curve):
-    """One word is the least; every label may be the same."""
-    from gpuparse.data.sentence import Sentence
-
+def test_a_treebank_of_one_word(tmp_path, no_curve):
     one = Sentence.from_words(["a"], heads=[0], deprels=["root"])
     run(tmp_path, train=[one, Sentence("# nothing\n\n"), one], dev=[one])
     assert told(tmp_path, "epoch")[-1]["dev_las"] == 1

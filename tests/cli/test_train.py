@@ -1,0 +1,224 @@
+"""The command that trains: settings, what it says and does not, exit codes, and a run that is killed."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+from gpuparse import cli
+from gpuparse.config import Config
+from gpuparse.data.conllu import encode, write_conllu
+from gpuparse.parser import Parser
+from gpuparse.train import loop
+from gpuparse.train.gradient import GradientLearner
+from tests.train.small import TINY, outcome, sentences, told
+
+MODULE = sys.modules[cli.train.__module__]  # the package gives its name to the command
+SET = [f"--set={setting}" for setting in TINY]
+EPOCH = r"epoch   (\d)/2  loss \d+\.\d{3}  dev UAS \d+\.\d\d  LAS \d+\.\d\d  [* ]  \d+ s, \d+\.\d % in tree inference"
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch):
+    """What the command sets for the whole process; and no picture, which takes longer than the rest."""
+    monkeypatch.setattr(loop, "draw_curve", lambda *_: True)
+    monkeypatch.delenv("GPUPARSE_DEBUG", raising=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_conllu(sentences(10), tmp_path / "train.conllu")
+    write_conllu(sentences(10)[:3], tmp_path / "dev.conllu")
+    return ["--train", tmp_path / "train.conllu", "--dev", tmp_path / "dev.conllu", *SET]
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """Run the command as its users do; gives exit code, stdout and stderr."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gpuparse", "train", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as left:
+            code = left.code
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def test_a_run(run, data, tmp_path):
+    code, out, err = run(tmp_path / "model", *data)
+    assert (code, out) == (0, "")
+    lines = err.splitlines()
+    assert [re.fullmatch(EPOCH, line)[1] for line in lines] == ["1", "2"]  # and no bar: this is no terminal
+    assert outcome(tmp_path / "model")
+    settings = Config.load(tmp_path / "model" / "config.toml")
+    assert settings.data.train == str(tmp_path / "train.conllu")
+    assert settings.data.dev == str(tmp_path / "dev.conllu")
+    assert Parser.load(tmp_path / "model").results == told(tmp_path / "model", "end")[0]["best"]
+    # Once more: no, unless asked.
+    code, out, err = run(tmp_path / "model", *data)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"gpuparse: .*/model: holds a model already \(model\.json\); --resume .*\n", err)
+    code, out, err = run(tmp_path / "model", *data, "--resume")
+    assert (code, out, err) == (0, "", f"gpuparse: {tmp_path / 'model'}: training was finished before\n")
+    before = outcome(tmp_path / "model")
+    code, out, err = run(tmp_path / "model", *data, "--overwrite", "--quiet")
+    assert (code, out, err) == (0, "", "")
+    assert outcome(tmp_path / "model") == before
+
+
+def test_settings(run, tmp_path):
+    assert run("model", "--show-config") == (0, Config().to_toml(), "")
+    file = tmp_path / "a.toml"
+    file.write_text("[training]\nepochs = 7\nseed = 3\n[data]\nmin_count = 5\n")
+    odd = 'a "b" \\c= d.conllu'
+    options = ["--set=training.epochs=9", "--set", "scorer.kind=templates", "--set=training.objective=mira"]
+    code, out, err = run("model", "--config", file, *options, "--train", odd, "--skip-bad", "--show-config")
+    assert (code, err) == (0, "")
+    (tmp_path / "shown.toml").write_text(out)
+    shown = Config.load(tmp_path / "shown.toml")
+    assert (shown.training.epochs, shown.training.seed, shown.training.objective) == (9, 3, "mira")
+    assert shown.scorer.kind == "templates"
+    assert (shown.data.min_count, shown.data.train, shown.data.dev, shown.data.on_bad) == (5, odd, "", "skip")
+    # What is shown is taken as it is.
+    assert run("model", "--config", tmp_path / "shown.toml", "--show-config") == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "what"),
+    [
+        (["--set=training.epochs=0"], 1, "training.epochs is 0; wanted 1 or more"),
+        (["--set=training.epochs=many"], 1, "training.epochs is 'many'; wanted a whole number"),
+        (["--set=training.epoch=3"], 1, "no setting training.epoch; there are "),
+        (["--set=training"], 1, "--set training: wanted section.name=value"),
+        (["--set=training.objective=mira"], 1, "training.objective is 'mira'; wanted nll, local or hinge"),
+        (["--config", "none.toml"], 1, "No such file or directory: 'none.toml'"),
+        (["--config", "bad.toml"], 1, "bad.toml: not TOML: "),
+        (["--train", "none.conllu"], 1, "none.conllu"),
+        (["--train", "empty.conllu"], 1, "empty.conllu: no sentence to learn from"),
+        (["--train", "cycle.conllu"], 1, "cycle.conllu:1: no word has HEAD 0; correct HEAD"),
+        (["--train", "columns.conllu"], 1, "columns.conllu:1: "),
+        (["--train", "good.conllu", "--dev", "empty.conllu"], 1, "empty.conllu: no sentence to evaluate on"),
+        (["--train", "good.conllu", "--set=training.learning_rate=1e38"], 1, "the loss of epoch 1, batch 2 is nan"),
+        (["--resume", "--overwrite"], 2, "choose one"),
+        (["--device", "moon"], 2, "'moon' is no device"),
+    ],
+)
+def test_errors_are_one_line(run, tmp_path, monkeypatch, options, code, what):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.toml").write_text("training = [")
+    Path("empty.conllu").write_text("")
+    Path("cycle.conllu").write_text("1\ta\t_\t_\t_\t_\t1\tdep\t_\t_\n\n")
+    Path("columns.conllu").write_text("1\ta\t_\n\n")
+    write_conllu(sentences(3), "good.conllu")
+    found, out, err = run("model", *SET, *options)
+    assert (found, out) == (code, "")
+    assert err.startswith("gpuparse: ")
+    assert err.count("\n") == 1
+    assert what in err
+    assert not Path("model/model.json").exists()
+
+
+@pytest.mark.parametrize("options", [["--threads", "-1"], ["--nothing"], ["a", "b"], ["--set"]])
+def test_wrong_usage(run, options):
+    code, out, err = run("model", *options)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_bad_sentences_are_skipped_and_named(run, tmp_path):
+    bad = b"1\ta\t_\t_\t_\t_\t0\troot\t_\t_\n2\ta\t_\t_\t_\t_\t_\tdep\t_\t_\n\n"
+    path = tmp_path / "train.conllu"
+    path.write_bytes(bad + encode(sentences(10)))
+    code, _, err = run(tmp_path / "model", "--train", path, "--skip-bad", *SET)
+    assert code == 0
+    named, counted, *epochs = err.splitlines()
+    assert named.startswith(f"gpuparse: left out: {path}:2: ")
+    assert counted == f"gpuparse: {path}: 1 sentences left out whose heads are no tree"
+    assert len(epochs) == 2
+    assert told(tmp_path / "model", "start")[0]["sentences"] == 10
+
+
+def test_standard_input(data, tmp_path, monkeypatch):
+    settings = [str(each) for each in data]
+    settings[1] = "-"
+    text = (tmp_path / "train.conllu").read_bytes()
+    result = CliRunner().invoke(cli.app, ["train", str(tmp_path / "model"), *settings], input=text)
+    assert result.exit_code == 0, result.stderr
+    assert told(tmp_path / "model", "start")[0]["sentences"] == 10
+
+
+def test_interruption(run, data, tmp_path, monkeypatch):
+    real = GradientLearner.step
+
+    def step(self, *arguments, **options):
+        if self.steps == 3:
+            raise KeyboardInterrupt
+        return real(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GradientLearner, "step", step)
+        assert run(tmp_path / "model", *data) == (130, "", "gpuparse: interrupted; pass --resume to go on\n")
+    code, _, err = run(tmp_path / "model", *data, "--resume")
+    assert code == 0
+    assert err.startswith("gpuparse: going on with epoch 1, batch 4\n")
+
+
+def test_an_error_of_our_own(run, data, tmp_path, monkeypatch):
+    def step(*_, **__):
+        raise RuntimeError("out of\nmemory")
+
+    monkeypatch.setattr(GradientLearner, "step", step)
+    code, out, err = run(tmp_path / "model", *data)
+    assert (code, out, err) == (1, "", "gpuparse: RuntimeError: out of memory (GPUPARSE_DEBUG=1 for more)\n")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_bar_on_a_terminal(run, data, tmp_path, monkeypatch, terminal):
+    shown = io.StringIO()
+    monkeypatch.setattr(MODULE, "Console", lambda **_: Console(file=shown, force_terminal=terminal, width=100))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert run(tmp_path / "model", *data)[0] == 0
+    assert ("words/s" in shown.getvalue()) == terminal
+    lines = re.findall(EPOCH, re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", shown.getvalue()))
+    assert lines == ["1", "2"]
+
+
+def test_kill(run, data, tmp_path):
+    """The real thing: killed once it has a checkpoint, then gone on with."""
+    epochs = "--set=training.epochs=30"
+    options = [str(each) for each in (*data, "--threads", 1, epochs, "--quiet")]
+    program = [sys.executable, "-c", "from gpuparse.cli import main; main()", "train", str(tmp_path / "killed")]
+    with subprocess.Popen([*program, *options]) as process:
+        limit = time.monotonic() + 120
+        while not (tmp_path / "killed" / "training.safetensors").exists() and time.monotonic() < limit:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.1)
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "training.json").exists()
+    assert run(tmp_path / "killed", *options, "--resume") == (0, "", "")
+    assert run(tmp_path / "whole", *options) == (0, "", "")
+    for path in (tmp_path / "killed").glob(".*"):
+        path.unlink()  # a file half written, under another name
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")

@@ -1,0 +1,656 @@
+"""The parser: what it takes and gives, what is kept in a model's directory, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import gpuparse
+from gpuparse.config import Config, ScorerConfig, TrainingConfig
+from gpuparse.data import ConlluError, Sentence, check_tree
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
+from gpuparse.parser import Parser
+from tests.oracle import Enumeration, has_crossing
+
+TINY = ScorerConfig(word=6, char=4, chars=6, tag=4, feats=3, hidden=8, layers=1, arc=8, label=6)
+FILES = {"config.toml", "model.json", "model.safetensors", "vocabulary.json"}
+
+
+@pytest.fixture(scope="module")
+def treebank():
+    return list(artificial_treebank(40, seed=9))
+
+
+@pytest.fixture(scope="module")
+def vocabulary(treebank):
+    return Vocabulary.build(treebank)
+
+
+def make(vocabulary, scorer=TINY, **training):
+    """A parser with weights of some size, none of them zero, so that it prefers some trees to others."""
+    parser = Parser.new(Config(scorer=scorer, training=dataclasses.replace(TrainingConfig(), **training)), vocabulary)
+    with torch.no_grad():
+        for parameter in parser.scorer.parameters():
+            if not parameter.any():
+                parameter.normal_()
+    return parser
+
+
+@pytest.fixture(scope="module")
+def parser(vocabulary):
+    return make(vocabulary)
+
+
+@pytest.fixture(scope="module")
+def saved(parser, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "model"
+    parser.results = {"dev": {"las": 0.5}, "name": "größe"}
+    parser.save(path)
+    return path
+
+
+@pytest.fixture
+def model(saved, tmp_path):
+    """A copy to break."""
+    shutil.copytree(saved, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def bare(sentence):
+    """Without heads and labels."""
+    return Sentence.from_words(sentence.words, sentence.upos, feats=sentence.feats)
+
+
+def crossing(heads):
+    return bool(has_crossing(torch.tensor([[-1, *heads]]))[0])
+
+
+def columns(sentence):
+    return sentence.heads, sentence.deprels
+
+
+# ------------------------------------------------------------------------------------------------ parsing
+
+
+def test_trees_with_labels(parser, treebank, vocabulary):
+    parsed = parser.parse(treebank)
+    assert len(parsed) == len(treebank)
+    for before, after in zip(treebank, parsed, strict=True):
+        check_tree(after)
+        assert set(after.deprels) <= set(vocabulary.labels.names)
+        assert after.with_parse(before.heads, before.deprels).text == before.text  # all else is as it was
+    assert len({label for one in parsed for label in one.deprels}) > 3  # not one answer to everything
+    assert len({tuple(one.heads) for one in parsed}) > len(treebank) / 2
+
+
+def test_heads_that_were_there_do_not_matter(parser, treebank):
+    for with_tree, without in zip(
+        parser.parse(treebank[:9]), parser.parse([bare(one) for one in treebank[:9]]), strict=True
+    ):
+        assert columns(with_tree) == columns(without)
+
+
+def test_lists_of_words(parser, treebank):
+    words = [sentence.words for sentence in treebank[:5]]
+    parsed = parser.parse(words)
+    assert [one.words for one in parsed] == words
+    assert [one.upos for one in parsed] == [["_"] * len(one) for one in words]
+    expected = parser.parse([Sentence.from_words(one) for one in words])
+    assert [one.text for one in parsed] == [one.text for one in expected]
+    for other in (map(tuple, words), (iter(one) for one in words), tuple(words)):
+        assert [one.text for one in parser.parse(other)] == [one.text for one in expected]
+
+
+def test_words_with_tags(parser, treebank):
+    pairs = [list(zip(one.words, one.upos, strict=True)) for one in treebank[:8]]
+    parsed = parser.parse(pairs)
+    assert [one.upos for one in parsed] == [one.upos for one in treebank[:8]]
+    expected = parser.parse([Sentence.from_words(one.words, one.upos) for one in treebank[:8]])
+    assert [one.text for one in parsed] == [one.text for one in expected]
+    untagged = parser.parse([one.words for one in treebank[:8]])
+    assert [columns(one) for one in untagged] != [columns(one) for one in parsed]  # tags are looked at
+    lists = [[[word, tag] for word, tag in one] for one in pairs]
+    assert [one.text for one in parser.parse(lists)] == [one.text for one in expected]
+
+
+def test_all_kinds_at_once(parser, treebank):
+    one, two, three = treebank[:3]
+    mixed = parser.parse([one.words, list(zip(two.words, two.upos, strict=True)), three])
+    apart = [parser.parse([given])[0] for given in (one.words, list(zip(two.words, two.upos, strict=True)), three)]
+    assert [columns(x) for x in mixed] == [columns(x) for x in apart]
+
+
+def test_conllu_is_kept_to_the_byte(parser):
+    text = (
+        "# sent_id = x\n# text = du chien\n1-2\tdu\t_\t_\t_\t_\t_\t_\t_\tA=1\r\n1\tde\tde\tADP\tP\t_\t2\tcase\t_\tB=2\n"
+        "2\tle\t_\tDET\t_\t_\t_\t_\t_\t_\n2.1\tØ\t_\t_\t_\t_\t_\t_\t_\t_\n3\tchien\t_\tNOUN\t_\tG=M\t_\t_\t3:x\tC\n\n\n"
+    )
+    (after,) = parser.parse([Sentence(text, "f.conllu", 7)], confidence=True)
+    check_tree(after)
+    assert (after.source, after.line) == ("f.conllu", 7)
+    strip = [(i, line.split("\t")) for i, line in enumerate(after.text.split("\n"))]
+    for i, fields in strip:
+        given = text.split("\n")[i].split("\t")
+        if len(fields) == 10 and fields[0].isdigit():
+            assert fields[:6] == given[:6] and fields[8] == given[8]
+            assert fields[9].startswith("Confidence=" if given[9] == "_" else given[9] + "|Confidence=")
+        else:
+            assert fields == given
+
+
+def test_nothing_to_parse(parser):
+    assert parser.parse([]) == [] == parser.predict([])
+    assert parser.parse(iter([])) == []
+
+
+@pytest.mark.parametrize("confidence", [False, True])
+def test_sentences_without_words(parser, treebank, confidence):
+    comments = Sentence("# only a comment\n\n")
+    given = [[], treebank[0], comments, treebank[1], Sentence.from_words([])]
+    parsed = parser.parse(given, confidence=confidence)
+    assert [len(one) for one in parsed] == [0, len(treebank[0]), 0, len(treebank[1]), 0]
+    assert parsed[2].text == comments.text
+    expected = parser.parse([treebank[0], treebank[1]], confidence=confidence)
+    assert [parsed[1].text, parsed[3].text] == [one.text for one in expected]
+    empty = [Sentence.from_words([]), comments]
+    one, two = parser.predict(empty, confidence=confidence)
+    assert one == two == ([], [], [] if confidence else None)
+    one.heads.append(1)  # nobody else's
+    assert two.heads == []
+
+
+def test_one_word(parser, vocabulary):
+    (parsed,) = parser.parse([["word"]], confidence=True)
+    assert parsed.heads == [0] and parsed.misc == ["Confidence=1.0000"]
+    assert vocabulary.root_labels[vocabulary.labels.names.index(parsed.deprels[0])][0]
+
+
+ODD = [
+    "\U0001f600",
+    "👩‍👩‍👧",
+    "日本語",
+    "\u0301",
+    "a b",
+    "\u2028",
+    "\u00a0",
+    "\x00",
+    "x" * 5000,
+    "#",
+    "<root>",
+    "1-2",
+    "_",
+]
+
+
+def test_unknown_characters_and_emoji(parser):
+    (parsed,) = parser.parse([ODD], confidence=True)
+    assert parsed.words == ODD
+    check_tree(parsed)
+    (tagged,) = parser.parse([[(word, "☃") for word in ODD]])
+    check_tree(tagged)
+    assert tagged.upos == ["☃"] * len(ODD)
+
+
+def test_order_is_kept_over_batches(parser, treebank):
+    """Whatever the batches: each sentence its own parse, at its place."""
+    given = [treebank[index] for index in torch.randperm(40, generator=torch.Generator().manual_seed(1)).tolist()]
+    given.insert(3, Sentence.from_words([]))
+    given.append(Sentence.from_words(["a"] * 150))
+    alone = [parser.parse([one])[0] for one in given]
+    for batch_words in (1, 60, 300, 100_000):
+        parsed = parser.parse(given, batch_words=batch_words)
+        assert [one.words for one in parsed] == [one.words for one in given]
+        assert [columns(one) for one in parsed] == [columns(one) for one in alone]
+    assert len({len(one) for one in given}) > 10
+
+
+def test_dropout_is_off(vocabulary, treebank):
+    parser = make(vocabulary)
+    parser.scorer.train()
+    assert [columns(one) for one in parser.parse(treebank)] == [columns(one) for one in parser.parse(treebank)]
+
+
+def test_time_is_counted(vocabulary, treebank):
+    parser = make(vocabulary)
+    assert set(parser.seconds.values()) == {0.0}
+    parser.parse(treebank[:3])
+    first = dict(parser.seconds)
+    assert all(spent > 0 for spent in first.values())
+    parser.parse(treebank[:3])
+    assert all(parser.seconds[name] > spent for name, spent in first.items())
+
+
+# ------------------------------------------------------------------------------------------------ labels
+
+
+def test_labels_of_the_root_are_the_roots(parser, treebank, vocabulary, monkeypatch):
+    may = dict(zip(vocabulary.labels.names, vocabulary.root_labels, strict=True))
+
+    def wrong():
+        return [
+            (label, head)
+            for one in parser.parse(treebank)
+            for label, head in zip(one.deprels, one.heads, strict=True)
+            if not may[label][0 if head == 0 else 1]
+        ]
+
+    assert wrong() == []
+    monkeypatch.setattr(vocabulary, "root_labels", [(True, True)] * len(may))
+    assert wrong()  # it is not the scores' doing
+
+
+def test_labels_are_the_best_of_those_allowed(vocabulary, treebank):
+    """All weights zero but one bias a label: its number, so that the last label that is allowed wins."""
+    parser = Parser.new(Config(scorer=TINY), vocabulary)
+    with torch.no_grad():
+        parser.scorer.labels.weight[:, -1, -1] = torch.arange(len(vocabulary.labels.names), dtype=torch.float32)
+    root, other = (
+        [label for label, may in zip(vocabulary.labels.names, vocabulary.root_labels, strict=True) if may[which]][-1]
+        for which in (0, 1)
+    )
+    assert root != other
+    for one in parser.parse(treebank[:5]):
+        assert one.deprels == [root if head == 0 else other for head in one.heads]
+
+
+def test_a_treebank_of_single_words():
+    """No label was seen but the root's: words that are not under it get that."""
+    single = [Sentence.from_words(["a"], heads=[0], deprels=["root"])] * 2
+    (parsed,) = make(Vocabulary.build(single)).parse([["a", "b", "a"]])
+    assert parsed.deprels == ["root"] * 3
+    check_tree(parsed)
+
+
+# ------------------------------------------------------------------------------------------------ kinds of trees
+
+
+def test_projective_trees(parser, treebank):
+    free, projective = parser.predict(treebank), parser.predict(treebank, projective=True)
+    assert any(crossing(one.heads) for one in free)
+    assert not any(crossing(one.heads) for one in projective)
+    for sentence, one in zip(treebank, projective, strict=True):
+        check_tree(sentence.with_parse(one.heads))
+
+
+def roots(predictions):
+    return [one.heads.count(0) for one in predictions]
+
+
+def test_roots(vocabulary, treebank):
+    parser = make(vocabulary)
+    with torch.no_grad():
+        parser.scorer.arcs.head.linear.bias.mul_(0.1)  # of the order of the rest
+    for projective in (False, True):
+        one = parser.predict(treebank, projective=projective)
+        several = parser.predict(treebank, projective=projective, single_root=False)
+        assert set(roots(one)) == {1}
+        assert max(roots(several)) > 1 and min(roots(several)) >= 1
+        for sentence, found in zip(treebank, several, strict=True):
+            check_tree(sentence.with_parse(found.heads), single_root=False)
+
+
+def test_as_in_training_by_default(vocabulary, treebank):
+    default = make(vocabulary)
+    for training in ({"projective": True}, {"single_root": False}, {"projective": True, "single_root": False}):
+        trained = make(vocabulary, **training)
+        assert trained.predict(treebank) == default.predict(treebank, **training)
+        plain = trained.predict(treebank, projective=False, single_root=True)
+        assert plain == default.predict(treebank) != trained.predict(treebank)
+
+
+def test_methods(parser, treebank):
+    auto = parser.predict(treebank)
+    assert parser.predict(treebank, method="mst") == auto == parser.predict(treebank, method="auto")
+    eisner = parser.predict(treebank, method="eisner")
+    assert eisner == parser.predict(treebank, projective=True)
+    assert eisner == parser.predict(treebank, method="eisner", projective=True) != auto
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "magic"}, "method must be one of auto, mst, eisner"),
+        ({"method": "mst", "projective": True}, 'method "mst" finds non-projective trees; for projective=True use'),
+        ({"batch_words": 0}, "batch budget: 0 words; wanted 1 or more"),
+    ],
+)
+def test_wrong_options(parser, treebank, options, message):
+    for call in (parser.parse, parser.predict):
+        with pytest.raises(ValueError) as caught:
+            call(treebank[:2], **options)
+        assert message in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(TypeError, match="tempo"):
+        parser.parse(treebank[:1], tempo=1)
+
+
+# ------------------------------------------------------------------------------------------------ confidence
+
+
+@pytest.mark.parametrize("single_root", [True, False])
+@pytest.mark.parametrize("projective", [True, False])
+def test_confidence_is_the_marginal(parser, treebank, vocabulary, projective, single_root):
+    """By adding up all trees where there are few enough."""
+    kind = {"projective": projective, "single_root": single_root}
+    words = [one.words[start : start + n] for one in treebank[:6] for start, n in ((0, 2), (1, 4), (2, 5))]
+    given = [Sentence.from_words(one) for one in words]
+    found = parser.predict(given, confidence=True, **kind)
+    shares = []
+    for sentence, prediction in zip(given, found, strict=True):
+        (_, batch), *_ = parser._batches([sentence], 100)
+        with torch.no_grad():
+            arcs = parser.scorer(batch).scores.arcs[0]
+        trees = Enumeration(arcs, **kind)
+        expected = [float(trees.marginals[head, m]) for m, head in enumerate(prediction.heads, 1)]
+        assert prediction.confidence == pytest.approx(expected, abs=1e-5)  # float32 scores
+        assert trees.index(torch.tensor([-1, *prediction.heads])) == int(trees.scores.argmax())
+        shares += expected
+    assert min(shares) < 0.5 < 0.8 < max(shares)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_confidence_of_long_sentences(parser, treebank, projective):
+    found = parser.predict(treebank, confidence=True, projective=projective)
+    distribution = ProjectiveTrees if projective else NonProjectiveTrees
+    for indices, batch in parser._batches(treebank, 4000):
+        with torch.no_grad():
+            marginals = distribution(parser.scorer(batch).scores.arcs, batch.lengths).marginals
+        for row, index in enumerate(indices):
+            prediction = found[index]
+            assert len(prediction.confidence) == len(treebank[index])
+            assert all(0 <= share <= 1 for share in prediction.confidence)
+            words = range(1, len(treebank[index]) + 1)
+            assert prediction.confidence == pytest.approx(marginals[row, prediction.heads, words].tolist(), abs=1e-6)
+
+
+def test_confidence_does_not_change_the_parse(parser, treebank):
+    plain, sure = parser.predict(treebank), parser.predict(treebank, confidence=True)
+    assert all(one.confidence is None for one in plain)
+    assert [one[:2] for one in plain] == [one[:2] for one in sure]
+
+
+def test_confidence_is_added_to_misc(parser, treebank):
+    parsed = parser.parse(treebank[:6], confidence=True)
+    for before, after, prediction in zip(treebank, parsed, parser.predict(treebank[:6], confidence=True), strict=False):
+        values = [f"Confidence={share:.4f}" for share in prediction.confidence]
+        expected = [value if old == "_" else f"{old}|{value}" for old, value in zip(before.misc, values, strict=True)]
+        assert after.misc == expected
+        assert after.with_parse(before.heads, before.deprels).misc != before.misc
+    again = parser.parse(parsed, confidence=True)  # replaced, not added a second time
+    assert [one.text for one in again] == [one.text for one in parsed]
+    assert any("SpaceAfter=No|Confidence=" in value for value in parsed[0].misc)
+    assert parser.parse(treebank[:1])[0].misc == treebank[0].misc
+
+
+# ------------------------------------------------------------------------------------------------ what is no sentence
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("a string", "sentences: sentence 0 is a string; wanted a list of words"),
+        (["a", "b"], "sentences: sentence 0 is a string; wanted a list of words"),
+        ([["a"], "b c"], "sentences: sentence 1 is a string; wanted a list of words"),
+        ([["a"], ["b", 3]], "sentences: sentence 1 is neither words nor (word, tag) pairs"),
+        ([["a", ("b", "X")]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
+        ([[("a", "X", "Y")]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
+        ([[("a", None)]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
+        ([[b"a"]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
+        ([["a"], 5], "sentences: sentence 1 is neither words nor (word, tag) pairs"),
+        ([None], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
+        ([["a"], ["b", ""]], "sentences: sentence 1: words: '' of word 2 is empty or has a tab or a line end"),
+        ([["a\tb"]], r"sentences: sentence 0: words: 'a\tb' of word 1 is empty or has a tab or a line end"),
+        ([[("a", "X\n")]], r"sentences: sentence 0: upos: 'X\n' of word 1 is empty or has a tab or a line end"),
+        (Sentence.from_words(["a"]), "sentences: one sentence; wanted a list of them"),
+        ([Sentence("1\ta\n\n", "f.conllu", 4)], "f.conllu:4: 2 columns where CoNLL-U has 10"),
+        ([["a"], ["\ud800"]], "not UTF-8"),
+    ],
+)
+def test_what_is_no_sentence(parser, sentences, message):
+    with pytest.raises(ValueError) as caught:
+        parser.parse(sentences)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_malformed_conllu_is_named(parser):
+    good = Sentence.from_words(["a"])
+    with pytest.raises(ConlluError, match=r"^f\.conllu:12: "):
+        parser.predict([good, Sentence("# c\n1\ta\n\n", "f.conllu", 11)])
+
+
+# ------------------------------------------------------------------------------------------------ saving and loading
+
+
+def test_saved_and_loaded(parser, saved, treebank):
+    assert set(os.listdir(saved)) == FILES  # and nothing that is run when it is read
+    again = Parser.load(saved)
+    assert again.config == parser.config and again.vocabulary.to_json() == parser.vocabulary.to_json()
+    assert again.results == {"dev": {"las": 0.5}, "name": "größe"}
+    assert not again.scorer.training
+    assert again.predict(treebank, confidence=True) == parser.predict(treebank, confidence=True)
+    ours, theirs = parser.scorer.state_dict(), again.scorer.state_dict()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    about = json.loads((saved / "model.json").read_text())
+    assert about["format"] == 1 and about["gpuparse"] == gpuparse.__version__
+
+
+def test_saved_over_another(parser, model, treebank, tmp_path):
+    other = make(parser.vocabulary, seed=2)
+    assert other.predict(treebank) != parser.predict(treebank)
+    other.save(str(model))
+    assert set(os.listdir(model)) == FILES
+    assert Parser.load(str(model)).predict(treebank) == other.predict(treebank)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "templates", "bits": 8, "label_bits": 7},
+        {"layers": 0, "word": 0},
+        {"chars": 0, "tag": 0, "feats": 0, "layers": 2},
+    ],
+    ids=["templates", "no encoder", "words only"],
+)
+def test_other_scorers_are_saved_too(vocabulary, treebank, tmp_path, changes):
+    parser = make(vocabulary, dataclasses.replace(TINY, **changes))
+    parser.save(tmp_path / "model")
+    again = Parser.load(tmp_path / "model")
+    found = again.predict(treebank, confidence=True)
+    assert found == parser.predict(treebank, confidence=True)
+    assert len({tuple(one.heads) for one in found}) > len(treebank) / 2
+
+
+def test_second_order_weights_are_saved(vocabulary, tmp_path):
+    parser = make(vocabulary, dataclasses.replace(TINY, grandparents=3, siblings=2))
+    parser.save(tmp_path)
+    ours, theirs = parser.scorer.state_dict(), Parser.load(tmp_path).scorer.state_dict()
+    assert {"grandparents.out.2.weight", "siblings.hidden.0.bias"} <= ours.keys()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_pretrained_encoder_is_saved_whole(vocabulary, treebank, tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    pytest.importorskip("tokenizers")
+    from tests.nn.test_huggingface import make_bert
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    torch.manual_seed(0)
+    (tmp_path / "bert").mkdir()
+    make_bert(tmp_path / "bert")
+    scorer = dataclasses.replace(TINY, pretrained=str(tmp_path / "bert"), pretrained_layers=2)
+    parser = make(vocabulary, scorer)
+    expected = parser.predict(treebank[:8], confidence=True)
+    parser.save(tmp_path / "model")
+    shutil.rmtree(tmp_path / "bert")  # not needed any more
+    assert set(os.listdir(tmp_path / "model")) == {*FILES, "encoder"}
+    again = Parser.load(tmp_path / "model")
+    assert again.predict(treebank[:8], confidence=True) == expected
+    again.save(tmp_path / "copy")
+    assert Parser.load(tmp_path / "copy").predict(treebank[:8], confidence=True) == expected
+    shutil.rmtree(tmp_path / "copy" / "encoder")
+    with pytest.raises(ValueError, match=r"encoder\.json: not there"):
+        Parser.load(tmp_path / "copy")
+
+
+def test_weights_follow_the_seed(vocabulary, treebank):
+    def state(seed):
+        config = Config(scorer=TINY, training=dataclasses.replace(TrainingConfig(), seed=seed))
+        return Parser.new(config, vocabulary).scorer.state_dict()
+
+    one, same, other = state(1), state(1), state(2)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["embedding.word.weight"], other["embedding.word.weight"])
+
+
+def test_device(parser, saved):
+    for device in ("cpu", torch.device("cpu")):
+        assert Parser.load(saved, device=device).device == torch.device("cpu")
+    assert parser.to("cpu") is parser
+    assert Parser.load(saved, device="meta").device.type == "meta"
+    moved = Parser.load(saved).to("meta")
+    assert all(weight.device.type == "meta" for weight in moved.scorer.state_dict().values())
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu:x", "cuda:99"])
+def test_devices_that_are_not_there(saved, device):
+    for call in (lambda: Parser.load(saved, device=device), lambda: Parser.load(saved).to(device)):
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert str(caught.value).startswith(f"device: '{device}' is not to be had") and "\n" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------ broken models
+
+
+def refused(path):
+    """The one line that says why there is no parser."""
+    with pytest.raises(ValueError) as caught:
+        Parser.load(path)
+    line = str(caught.value)
+    assert line.startswith(str(path)) and "\n" not in line
+    return line.removeprefix(str(path))
+
+
+def rewrite(file, **changes):
+    value = json.loads(file.read_text())
+    file.write_text(json.dumps({**value, **changes}))
+
+
+def test_no_model(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        assert refused(path) == ": no model here (there is no model.json); gpuparse train makes one"
+    (tmp_path / "file").write_text("x")
+    assert refused(tmp_path / "file").startswith(": no model here")
+
+
+@pytest.mark.parametrize("found", [2, 0, "1", None])
+def test_another_version(model, found):
+    rewrite(model / "model.json", format=found, gpuparse="9.9")
+    version = gpuparse.__version__
+    expected = f": a model of format {found}, written by gpuparse 9.9; gpuparse {version} reads format 1: train it anew"
+    assert refused(model) == expected
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", "null"])
+def test_json_of_something_else(model, content):
+    (model / "model.json").write_text(content)
+    assert refused(model).startswith(": a model of format None, written by gpuparse ?; ")
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+def test_missing_files(model, name):
+    (model / name).unlink()
+    assert refused(model) == f": {name} is missing; the model is not whole"
+
+
+@pytest.mark.parametrize("name", ["model.json", "vocabulary.json"])
+def test_broken_json(model, name):
+    content = (model / name).read_bytes()
+    for broken in (b"", content[: len(content) // 2], b"\xff" + content):
+        (model / name).write_bytes(broken)
+        assert refused(model).startswith(f"/{name}: not JSON: ")
+
+
+def test_settings_of_another_version(model):
+    file = model / "config.toml"
+    text = file.read_text()
+    file.write_text(text.replace("[training]", "[training]\nnovelty = 1"))
+    assert refused(model).startswith("/config.toml: no setting training.novelty; there are ")
+    file.write_text("[training")
+    assert refused(model).startswith("/config.toml: not TOML: ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda saved: {},
+        lambda saved: {key: value for key, value in saved.items() if key != "chars"},
+        lambda saved: {**saved, "words": 3},
+        lambda saved: {**saved, "root_labels": [[True]]},
+        lambda saved: {**saved, "root_labels": saved["root_labels"][1:]},
+        lambda saved: [],
+    ],
+)
+def test_a_vocabulary_of_another_version(model, change):
+    file = model / "vocabulary.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    assert refused(model).startswith("/vocabulary.json: not a vocabulary of this version: ")
+
+
+def test_truncated_weights(model):
+    file = model / "model.safetensors"
+    content = file.read_bytes()
+    for size in (0, 4, 8, 100, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:size])
+        assert refused(model).startswith("/model.safetensors: not the weights of this model: ")
+    file.write_bytes(b"no weights, but some text that is long enough")
+    assert refused(model).startswith("/model.safetensors: not the weights of this model: ")
+
+
+def test_weights_of_another_model(model):
+    file = model / "model.safetensors"
+    weights = load_file(file)
+    name = "embedding.word.weight"
+    for changed in (
+        {key: value for key, value in weights.items() if key != name},
+        {**weights, name: weights[name][1:].clone()},
+        {**weights, "further": torch.zeros(1)},
+    ):
+        save_file(changed, file)
+        line = refused(model)
+        assert line.startswith("/model.safetensors: not the weights of this model: ")
+        assert name in line or "further" in line
+    save_file(weights, file)
+    Parser.load(model)
+
+
+def test_a_vocabulary_that_does_not_fit_the_weights(model):
+    file = model / "vocabulary.json"
+    rewrite(file, words=[*json.loads(file.read_text())["words"], "one-more"])
+    assert "embedding.word.weight" in refused(model)
+
+
+def test_a_save_that_fails_leaves_what_was_there(parser, model, treebank, monkeypatch):
+    """Each file is whole, and a file that is not there says so."""
+    before = {name: (model / name).read_bytes() for name in FILES}
+    monkeypatch.setattr("gpuparse.files.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        make(parser.vocabulary, seed=2).save(model)
+    assert {name: (model / name).read_bytes() for name in os.listdir(model)} == before
+
+
+def test_results_that_json_cannot_hold_are_refused(vocabulary, tmp_path):
+    parser = make(vocabulary)
+    parser.results = {"loss": math.nan}
+    with pytest.raises(ValueError):
+        parser.save(tmp_path)
+    with pytest.raises(ValueError, match="no model here"):
+        Parser.load(tmp_path)
