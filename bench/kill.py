@@ -123,10 +123,8 @@ class Parsing:
 class Kill:
     """One of them."""
 
-    seconds: float
-    """After the command's start."""
-    saved: str
-    """What could be gone on from."""
+    seconds: float  # after the command's start
+    saved: str  # what could be gone on from
 
 
 @dataclass

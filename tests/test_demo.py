@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from rich.cells import cell_len
 
 import gpuparse as gp
@@ -19,7 +20,8 @@ from gpuparse.render import parses
 EXAMPLE = Path(__file__).parent.parent / "examples" / "ambiguous.py"
 
 
-def test_quick(tmp_path, capsys):
+def test_quick(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch, "set_flush_denormal", lambda on: True)  # it would stay for the other tests
     demo.main([str(tmp_path), "--quick"])
     out, err = capsys.readouterr()
     gold, parsed = ([*read_conllu(tmp_path / name)] for name in ("gold.conllu", "parsed.conllu"))
@@ -29,7 +31,7 @@ def test_quick(tmp_path, capsys):
     shown = {name: float(value) for name, value in re.findall(r"^ *(UAS|LAS) +(\S+)", out, re.MULTILINE)}
     uas, las = attachment_scores(gold, parsed)
     assert shown == {"UAS": round(100 * uas, 2), "LAS": round(100 * las, 2)}
-    assert uas > 0.3  # it has learned: each word's left neighbour is its head in a fifth of all cases
+    assert uas > 0.4  # the head is the next word in three cases of ten: it has learned more
     assert "► " in out and "  × " in out
     assert f"{tmp_path / 'trees.html'}  {len(gold)} trees" in out
 
@@ -38,7 +40,7 @@ def test_quick(tmp_path, capsys):
     again = gp.Parser.load(tmp_path / "model").parse(gold[:3], confidence=True)
     assert [sentence.text for sentence in again] == [sentence.text for sentence in parsed[:3]]
 
-    assert "epoch  2/2" in err and "epoch" not in out
+    assert "epoch  4/4" in err and "epoch" not in out
 
 
 def test_an_earlier_demonstration_is_written_over(tmp_path):
