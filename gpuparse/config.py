@@ -127,8 +127,8 @@ def _override(tables: dict[str, Any], override: str) -> None:
     if not equals or not all((*path, last)):
         raise ValueError(f"--set {override}: wanted section.name=value")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        (value,) = tomllib.loads(f"value = {text}").values()
+    except (tomllib.TOMLDecodeError, ValueError):
         value = text.strip()  # a bare word is a string
     for part in path:
         tables = tables.setdefault(part, {})
@@ -155,6 +155,8 @@ def _section(cls: type[Section], given: Mapping[str, Any], source: str, prefix: 
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{where} is not UTF-8; rename what it names")
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ValueError(f"{where} is {value!r}; wanted one of {', '.join(map(repr, get_args(hint)))}")
@@ -180,10 +182,10 @@ def _check(config: Config, source: str) -> None:
     for name in ("embedding_dropout", "encoder_dropout", "mlp_dropout"):
         if not 0 <= getattr(scorer, name) < 1:
             raise wrong(f"scorer.{name}", "a number in [0, 1)")
-    for name in ("word", "chars", "tag", "feats", "layers", "grandparents", "siblings", "pretrained_layers"):
+    for name in ("word", "chars", "tag", "feats", "layers", "grandparents", "siblings"):
         if getattr(scorer, name) < 0:
             raise wrong(f"scorer.{name}", "0 or more")
-    for name in ("char", "hidden", "arc", "label"):
+    for name in ("char", "hidden", "arc", "label", "pretrained_layers"):
         if getattr(scorer, name) < 1:
             raise wrong(f"scorer.{name}", "1 or more")
     for name in ("bits", "label_bits"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -21,8 +21,9 @@ from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.decode import decode
+from gpuparse.devices import as_device
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.files import read_json, write_bytes, write_json
+from gpuparse.files import json_bytes, read_json, write_together
 from gpuparse.nn.build import build_scorer, save_files
 from gpuparse.scores import Scores
 
@@ -33,11 +34,13 @@ Words = Sequence[str] | Sequence[tuple[str, str]]
 
 
 class Parser:
-    """Parses sentences. ``Parser.load(path)`` for one that was trained; ``gpuparse.train`` trains one.
+    """Parses sentences. ``Parser.load(path)`` for one that was trained; ``gpuparse.train.train`` trains one.
 
     A model's directory holds ``model.json`` (versions and results), ``config.toml``, ``vocabulary.json`` and
     ``model.safetensors``.
     """
+
+    FILES: ClassVar = ("model.json", "config.toml", "vocabulary.json", "model.safetensors")
 
     def __init__(self, config: Config, vocabulary: Vocabulary, scorer: nn.Module) -> None:
         self.config = config
@@ -56,7 +59,7 @@ class Parser:
     def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Parser:
         """Load a parser from its directory."""
         path = Path(path)
-        device = _device(device)
+        device = as_device(device)
         if not (path / "model.json").is_file():
             raise ValueError(f"{path}: no model here (there is no model.json); gpuparse train makes one")
         about = read_json(path / "model.json")
@@ -66,7 +69,7 @@ class Parser:
                 f"{path}: a model of format {found}, written by gpuparse {_writer(about)}; "
                 f"gpuparse {__version__} reads format {FORMAT}: train it anew"
             )
-        for name in ("config.toml", "vocabulary.json", "model.safetensors"):
+        for name in cls.FILES:
             if not (path / name).is_file():
                 raise ValueError(f"{path}: {name} is missing; the model is not whole")
         config = Config.load(path / "config.toml")
@@ -91,15 +94,17 @@ class Parser:
     def save(self, path: Path | str) -> None:
         """Save the parser to a directory, each file whole or not at all."""
         path = Path(path)
-        config = self.config.to_toml().encode()
-        if not (path / "config.toml").is_file() or (path / "config.toml").read_bytes() != config:
-            (path / "model.json").unlink(missing_ok=True)  # another model: it is gone before this one is there
-        write_bytes(path / "config.toml", config)
-        write_json(path / "vocabulary.json", self.vocabulary.to_json())
-        save_files(self.scorer, path)
-        write_bytes(path / "model.safetensors", to_safetensors(_contiguous(self.scorer.state_dict())))
         about = {"format": FORMAT, "gpuparse": __version__, "results": self.results}
-        write_json(path / "model.json", about)
+        contents = {
+            path / "config.toml": self.config.to_toml().encode(),
+            path / "vocabulary.json": json_bytes(self.vocabulary.to_json()),
+            path / "model.safetensors": to_safetensors(_contiguous(self.scorer.state_dict())),
+            path / "model.json": json_bytes(about),
+        }
+        # Over another model: without model.json there is none, until all of this one is there.
+        same = all(_holds(path / name, contents[path / name]) for name in ("config.toml", "vocabulary.json"))
+        save_files(self.scorer, path)
+        write_together(contents, first_remove=None if same else path / "model.json")
 
     @property
     def device(self) -> torch.device:
@@ -108,7 +113,7 @@ class Parser:
 
     def to(self, device: torch.device | str) -> Parser:
         """Move the weights."""
-        self.scorer.to(_device(device))
+        self.scorer.to(as_device(device))
         return self
 
     def parse(self, sentences: Iterable[Words | Sentence], **options: Any) -> list[Sentence]:
@@ -247,13 +252,8 @@ def _sentence(words: Any, index: int) -> Sentence:
         raise ValueError(f"sentences: sentence {index}: {error}") from None
 
 
-def _device(device: torch.device | str) -> torch.device:
-    """The device, if it is there."""
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device: {str(device)!r} is not to be had ({reason}); cpu, cuda or cuda:0, say") from None
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def _contiguous(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -169,7 +169,7 @@ class Scores:
         head = torch.where(word, heads, 0).clamp(0, N - 1)
         node = torch.arange(N, device=heads.device).expand_as(head)
         if self.siblings is not None:
-            total = total + self._part(self.siblings, word, head, _previous(head, word), node)
+            total = total + self._part(self.siblings, word, head, previous_sibling(head, word), node)
         if self.grandparents is not None:
             under_word = word & (head >= 1)
             total = total + self._part(self.grandparents, under_word, head.gather(-1, head), head, node)
@@ -177,6 +177,7 @@ class Scores:
 
     def _part(self, parts: Parts, used: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Float64[Tensor, "*S B"]:
         """Sum over the words of the scores of their triples, where ``used``."""
+        i, j, k = (torch.where(used, node, 0) for node in (i, j, k))  # no gradient from nodes that are not there
         sentence = torch.arange(i.shape[-2], device=i.device)[:, None].expand_as(i)
         values = parts.score(sentence.reshape(-1), i.reshape(-1), j.reshape(-1), k.reshape(-1)).reshape(i.shape)
         return torch.where(used, values, 0.0).sum(-1, dtype=torch.float64)
@@ -213,7 +214,7 @@ def _best(labels: Float[Tensor, "*arcs L"]) -> Float[Tensor, "*arcs"]:
     return labels.amax(-1)  # much faster on a CPU
 
 
-def _previous(head: Int[Tensor, "*S B N"], word: Tensor) -> Int[Tensor, "*S B N"]:
+def previous_sibling(head: Int[Tensor, "*S B N"], word: Tensor) -> Int[Tensor, "*S B N"]:
     """For each word m the child of its head next before it, going outward on its side; the head if m is the first."""
     N = head.shape[-1]
     node = torch.arange(N, device=head.device)

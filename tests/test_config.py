@@ -198,7 +198,7 @@ INF, NAN = math.inf, math.nan
         ("scorer.encoder_dropout", [1, -0.1, NAN], "a number in [0, 1)"),
         ("scorer.mlp_dropout", [1, -0.1, NAN], "a number in [0, 1)"),
         *((f"scorer.{name}", [-1], "0 or more") for name in ("word", "chars", "tag", "feats", "layers")),
-        *((f"scorer.{name}", [-1], "0 or more") for name in ("grandparents", "siblings", "pretrained_layers")),
+        *((f"scorer.{name}", [-1], "0 or more") for name in ("grandparents", "siblings")),
         *((f"scorer.{name}", [0, -5], "1 or more") for name in ("char", "hidden", "arc", "label")),
         *((f"scorer.{name}", [0, 31], "1 to 30") for name in ("bits", "label_bits")),
         *((f"training.{name}", [0, -1], "1 or more") for name in ("epochs", "batch_words")),

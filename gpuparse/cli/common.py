@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-import torch
 import typer
 
 
@@ -12,17 +11,6 @@ def fail(message: str, code: int = 1) -> NoReturn:
     """Say why on stderr, in one line, and leave with ``code`` (1 could not, 2 misused)."""
     typer.echo(f"gpuparse: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
-
-
-def as_device(name: str) -> torch.device:
-    """The device that the user names, if it is to be had."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        fail(f"--device: {name!r} is no device; cpu, cuda or cuda:0, say", 2)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        fail("--device: no CUDA device is to be had here; use cpu")
-    return device
 
 
 def count(number: int, thing: str) -> str:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import as_device, count, fail
+from gpuparse.cli.common import count, fail
 from gpuparse.corpus import Failure, Report, parse_corpus
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.corpus.inputs import sizes
@@ -79,7 +79,7 @@ def parse(
         known = sizes(paths)
         if threads is not None:
             torch.set_num_threads(threads)
-        parser = Parser.load(model, as_device(device))
+        parser = Parser.load(model, device)
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
 
         def predict(sentences: list[Sentence]) -> list[Prediction]:
@@ -162,8 +162,9 @@ class _View:
 def _fingerprint(model: Path) -> str:
     """A digest of what the model's parses depend on."""
     digest = hashlib.blake2b(digest_size=16)
-    for name in ("config.toml", "vocabulary.json", "model.safetensors"):
-        with open(model / name, "rb") as stream:
+    encoder = sorted(path for path in (model / "encoder").rglob("*") if path.is_file())
+    for path in (*(model / name for name in ("config.toml", "vocabulary.json", "model.safetensors")), *encoder):
+        with open(path, "rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import as_device, fail
+from gpuparse.cli.common import fail
 from gpuparse.config import Config
 from gpuparse.train import Report
 from gpuparse.train import train as run
@@ -60,7 +60,7 @@ def train(
     torch.set_flush_denormal(True)
     report = Report() if quiet else _Terminal()
     try:
-        run(resolved, model, resume=resume, overwrite=overwrite, device=as_device(device), report=report)
+        run(resolved, model, resume=resume, overwrite=overwrite, device=device, report=report)
     except KeyboardInterrupt:
         fail("interrupted; pass --resume to go on", 130)
     finally:

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
+from gpuparse.devices import as_device
+
 
 class Processes(NamedTuple):
     """Which process this is, of how many."""
@@ -46,6 +48,19 @@ class Processes(NamedTuple):
                 tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
                 start += tensor.numel()
 
+    def same(self, *numbers: int) -> bool:
+        """Whether all the processes have the same numbers (below 2^53)."""
+        if self.world == 1:
+            return True
+        mine = torch.tensor(numbers, dtype=torch.float64)
+        if torch.cuda.is_available() and dist.get_backend() == "nccl":
+            mine = mine.cuda()
+        least, most = mine.clone(), mine
+        with _together():
+            dist.all_reduce(least, dist.ReduceOp.MIN)
+            dist.all_reduce(most, dist.ReduceOp.MAX)
+        return bool((least == most).all())
+
     def wait(self) -> None:
         """Until all the processes are here."""
         if self.world > 1:
@@ -64,12 +79,12 @@ def _together() -> Iterator[None]:
 
 def own_device(device: torch.device | str) -> torch.device:
     """The device of this process: ``cuda`` means another GPU for each process of a machine."""
-    device = torch.device(device)
-    if str(device) == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
+    if str(device) == "cuda" and "LOCAL_RANK" in os.environ:
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+    found = as_device(device)
+    if found.type == "cuda":
+        torch.cuda.set_device(found)
+    return found
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gpuparse.data.batches import Batch, collate, shuffled_batches
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Example, Vocabulary
 from gpuparse.evaluate import attachment_scores
-from gpuparse.files import read_json, write_json
+from gpuparse.files import read_json, remove_leftovers, write_json
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.parser import Parser
 from gpuparse.train import checkpoint
@@ -27,6 +27,8 @@ from gpuparse.train.treebank import Treebank, load_treebank
 
 LOG, CURVE, FINISHED = "log.jsonl", "curve.png", "training.json"
 LOG_EVERY = 20  # steps
+# What a checkpoint keeps of a run besides tensors.
+POSITION = ("epoch", "batch", "steps", "best", "loss", "words", "seconds", "step_seconds", "inference")
 
 
 def train(
@@ -56,12 +58,12 @@ def train(
     directory, device = Path(directory), own_device(device)
     report = report or Report()
     _check_first_order(config)
-    resumed = resume and (directory / checkpoint.NAME).is_file()
     _check_directory(directory, resume, overwrite)
     treebank = load_treebank(config, train, dev)
     finished = directory / FINISHED
     if resume and finished.is_file():
         _check_same(read_json(finished), config, treebank, directory)
+        (directory / checkpoint.NAME).unlink(missing_ok=True)
         report.note(f"{directory}: training was finished before")
         return Parser.load(directory, device)
     with processes(device) as group:
@@ -71,12 +73,7 @@ def train(
             report.note(note)
         run = _Run(config, directory, treebank, device, group, report)
         try:
-            if resumed:
-                run.resume()
-            elif group.first:
-                directory.mkdir(parents=True, exist_ok=True)
-                finished.unlink(missing_ok=True)
-                (directory / checkpoint.NAME).unlink(missing_ok=True)  # of a run that is overwritten
+            run.begin(resume)
             group.wait()
             run.epochs()
             run.finish()
@@ -105,18 +102,40 @@ class _Run:
         self.learner = _learner(self.parser, config, group)
         self.examples: list[Example] = [vocabulary.encode(sentence, tree=True) for sentence in treebank.train]
         self.lengths = [example.length for example in self.examples]
-        # The position: what a checkpoint keeps besides tensors.
         self.epoch = self.batch = self.steps = 0
         self.best: dict[str, Any] = {}
         self.loss = self.words = 0.0  # of this epoch so far
-        self.seconds = self.inference = 0.0  # in all
+        self.seconds = self.step_seconds = self.inference = 0.0  # in all, in steps, in their tree inference
+        self.saved = time.perf_counter()
         self.log: Log | None = None
 
-    def resume(self) -> None:
+    def begin(self, resume: bool) -> None:
+        """Go on from the checkpoint, if that is wanted and there is one; else clear the directory of another run."""
+        resumed = resume and (self.directory / checkpoint.NAME).is_file()
+        if not self.group.same(int(resumed), int(self.treebank.fingerprint()[:12], 16)):
+            raise ValueError(
+                f"{self.directory}: the processes do not see the same data and checkpoint; they need the same files"
+            )
+        if self.group.first:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for name in (*Parser.FILES, checkpoint.NAME, FINISHED, LOG, CURVE):
+                remove_leftovers(self.directory / name)
+        if resumed:
+            self._resume()
+        elif self.group.first:
+            for name in ("model.json", FINISHED, checkpoint.NAME):
+                (self.directory / name).unlink(missing_ok=True)
+
+    def _resume(self) -> None:
         # Another configuration is named before its weights fail to fit.
         _check_same(checkpoint.read_position(self.directory), self.config, self.treebank, self.directory)
         position = checkpoint.load_checkpoint(self.directory, self.learner)
-        for name in ("epoch", "batch", "steps", "best", "loss", "words", "seconds", "inference"):
+        if position["processes"] != self.group.world:
+            raise ValueError(
+                f"{self.directory}: begun by {position['processes']} processes and would go on with "
+                f"{self.group.world}; run as many, or begin anew with --overwrite"
+            )
+        for name in POSITION:
             setattr(self, name, position[name])
         if self.group.first:
             self.log = Log(self.directory / LOG, position["log_length"])
@@ -127,13 +146,10 @@ class _Run:
         if not self.group.first:
             return
         assert self.log is not None
-        names = ("epoch", "batch", "steps", "best", "loss", "words", "seconds", "inference")
-        position = {name: getattr(self, name) for name in names}
-        checkpoint.save_checkpoint(
-            self.directory,
-            self.learner,
-            {**position, "log_length": self.log.length, **_identity(self.config, self.treebank)},
-        )
+        position = {name: getattr(self, name) for name in POSITION}
+        position |= {"processes": self.group.world, "log_length": self.log.length}
+        checkpoint.save_checkpoint(self.directory, self.learner, {**position, **_identity(self.config, self.treebank)})
+        self.saved = time.perf_counter()
 
     def epochs(self) -> None:
         training = self.config.training
@@ -161,13 +177,16 @@ class _Run:
     def _epoch(self) -> None:
         training = self.config.training
         batches = shuffled_batches(self.lengths, training.batch_words, seed=training.seed, epoch=self.epoch)
-        began = saved = time.perf_counter()
+        began = time.perf_counter()
         seconds_before, words_here = self.seconds, 0
         while self.batch < len(batches):
             indices = batches[self.batch]
             words = sum(self.lengths[index] for index in indices)
             progress = (self.epoch + self.batch / len(batches)) / training.epochs
-            stats = self.learner.step(self._collate(self.group.part(indices)), words=words, progress=progress)
+            batch = self._collate(self.group.part(indices))
+            step_began = time.perf_counter()
+            stats = self.learner.step(batch, words=words, progress=progress)
+            self.step_seconds += time.perf_counter() - step_began
             if not _finite(stats["loss"]):
                 raise _diverged(f"the loss of epoch {self.epoch + 1}, batch {self.batch + 1} is {stats['loss']}")
             self.batch, self.steps = self.batch + 1, self.steps + 1
@@ -186,20 +205,19 @@ class _Run:
             )
             if self.log is not None and self.steps % LOG_EVERY == 0:
                 self.log.write("step", step=self.steps, epoch=self.epoch + 1, words_per_second=round(speed), **stats)
-            if now - saved >= training.checkpoint_seconds and self.batch < len(batches):
+            if now - self.saved >= training.checkpoint_seconds and self.batch < len(batches):
                 self.save()
-                saved = time.perf_counter()
-        self._end_epoch(len(batches))
+        self._end_epoch()
         self.seconds = seconds_before + time.perf_counter() - began
         self.save()
 
-    def _end_epoch(self, batches: int) -> None:
+    def _end_epoch(self) -> None:
         """Development scores, the best model, the log."""
         record: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "loss": self.loss / self.words,
             "seconds": round(self.seconds, 1),
-            "inference_share": round(self.inference / self.seconds, 4),
+            "inference_share": round(self.inference / self.step_seconds, 4),
         }
         better = True
         # All the processes have the same weights; the first one evaluates, and the others learn what came out.
@@ -240,7 +258,7 @@ class _Run:
             "end",
             seconds=round(self.seconds, 1),
             inference_seconds=round(self.inference, 1),
-            inference_share=round(self.inference / self.seconds, 4) if self.seconds else 0.0,
+            inference_share=round(self.inference / self.step_seconds, 4) if self.step_seconds else 0.0,
             best=self.best,
         )
         self.log.close()
@@ -313,6 +331,8 @@ def _check_directory(directory: Path, resume: bool, overwrite: bool) -> None:
             f"{directory}: holds a model already ({there[0]}); --resume goes on with its training, "
             "--overwrite begins anew"
         )
+    if resume and there == ["model.json"] and not (directory / LOG).exists():
+        raise ValueError(f"{directory}: holds a model but no training to go on with; --overwrite begins anew")
     if resume and overwrite:
         raise ValueError("--resume and --overwrite: one or the other")
 

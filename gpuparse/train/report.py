@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import math
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Log:
     def write(self, event: str, **values: Any) -> dict[str, Any]:
         """Add a line; returns what stands in it."""
         record = {"event": event, **values}
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
         self._file.flush()
         return record
 
@@ -52,6 +53,13 @@ class Log:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _finite(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity and no NaN: they become null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
+    }
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -65,12 +73,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def draw_curve(log: Path, target: Path) -> bool:
     """Draw loss and dev accuracy by epoch as a PNG; ``False`` where matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError:
         return False
-    from io import BytesIO
-
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     epochs = [record for record in read_log(log) if record["event"] == "epoch"]
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -22,9 +22,11 @@ class Treebank(NamedTuple):
     def fingerprint(self) -> str:
         """Tells whether two runs have the same data."""
         digest = hashlib.sha256()
-        for sentence in (*self.train, *self.dev):
-            digest.update(sentence.text.encode())
-            digest.update(b"\0")
+        for split in (self.train, self.dev):
+            digest.update(f"{len(split)} sentences".encode())
+            for sentence in split:
+                digest.update(sentence.text.encode())
+                digest.update(b"\0")
         return digest.hexdigest()
 
 
@@ -33,18 +35,19 @@ def load_treebank(
 ) -> Treebank:
     """Read the data that the configuration names, unless sentences are given.
 
-    A sentence whose heads are no tree is a ``ConlluError`` that names file and line, or is left out and noted where
-    ``data.on_bad`` is "skip". So is one without words; and sentences that the objective cannot learn from are left
-    out of training: longer ones than ``data.max_words``, and crossing ones where only projective trees are summed.
+    A malformed sentence, or one whose heads are no tree, is a ``ConlluError`` that names file and line, or is left out
+    and noted where ``data.on_bad`` is "skip". What the objective cannot learn from is left out of training and noted:
+    longer sentences than ``data.max_words``, and crossing ones where only projective trees are summed. Comments
+    without a sentence do not count.
     """
     notes: list[str] = []
     data = config.data
     if train is None:
-        train = read_conllu(data.train) if data.train else builtin_treebank("train")
-        if dev is None and not data.train:
+        train = read_conllu(data.train, check=False) if data.train else builtin_treebank("train")
+        if dev is None and not (data.train or data.dev):
             dev = builtin_treebank("dev")
     if dev is None:
-        dev = read_conllu(data.dev) if data.dev else []
+        dev = read_conllu(data.dev, check=False) if data.dev else []
     learned = _checked(train, config, data.train or "training data", notes)
     kept = [sentence for sentence in learned if not data.max_words or len(sentence) <= data.max_words]
     if len(kept) < len(learned):
@@ -65,9 +68,9 @@ def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: li
     good: list[Sentence] = []
     bad = 0
     for sentence in sentences:
-        if not len(sentence):
-            continue
         try:
+            if not len(sentence):  # comments alone
+                continue
             check_tree(sentence, single_root=config.training.single_root)
         except ConlluError as error:
             if config.data.on_bad == "error":
@@ -77,7 +80,7 @@ def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: li
         else:
             good.append(sentence)
     if bad:
-        notes.append(f"{name}: {bad} sentences left out whose heads are no tree")
+        notes.append(f"{name}: {bad} sentences left out that are malformed or whose heads are no tree")
     return good
 
 

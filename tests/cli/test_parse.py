@@ -193,7 +193,7 @@ def test_another_model_cannot_go_on(run, model, corpus, tmp_path, monkeypatch):
         (("--resume",), 2, "--resume needs an output file"),
         (("--method", "guess"), 1, "method must be one of"),
         (("--method", "mst", "--projective"), 1, "non-projective"),
-        (("--device", "moon"), 2, "no device"),
+        (("--device", "moon"), 1, "not to be had"),
         (("--batch-words", "0"), 2, "batch-words"),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from gpuparse.data.conllu import write_conllu
-from gpuparse.train import loop
+from gpuparse.train import distributed, loop
 from gpuparse.train.distributed import Processes, own_device
 from tests.train.small import outcome, run, sentences, told
 from tests.train.two_processes import INTERRUPTED, RUNS
@@ -117,6 +117,7 @@ def test_one_process_alone_sums_nothing():
 def test_each_process_has_its_own_gpu(monkeypatch):
     chosen = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(distributed, "as_device", lambda device: torch.device("cuda:0" if device == "cuda" else device))
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert own_device("cpu") == torch.device("cpu")
     assert not chosen

@@ -13,7 +13,7 @@ from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank, builtin_treebank
 from gpuparse.data.conllu import write_conllu
 from gpuparse.data.sentence import ConlluError, Sentence
-from gpuparse.train.treebank import is_projective, load_treebank
+from gpuparse.train.treebank import Treebank, is_projective, load_treebank
 from tests.oracle import all_trees, has_crossing, is_tree
 
 GOOD = "# sent_id = good\n1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n\n"
@@ -32,6 +32,7 @@ BAD = {
     "too large": (with_heads(0, 1, 4), 3, "HEAD 4 in a sentence of 3"),
     "no number": (with_heads(0, "x"), 2, "HEAD 'x', no integer"),
     "no root": (with_heads(2, 1), 1, "no word has HEAD 0"),
+    "columns": (with_heads(0, 1).replace("\t_\t_\n", "\n", 1), 1, "columns"),
     "two roots": (with_heads(2, 0, 0), 3, "word 3 is a second root after word 2"),
 }
 
@@ -74,7 +75,8 @@ def test_bad_trees_are_skipped(tmp_path):
     for note, (place, what) in zip(named, [*places, *places], strict=True):
         assert note.startswith(place)
         assert what in note
-    assert treebank.notes.count(f"{path}: {len(BAD)} sentences left out whose heads are no tree") == 2
+    total = f"{path}: {len(BAD)} sentences left out that are malformed or whose heads are no tree"
+    assert treebank.notes.count(total) == 2
 
 
 def test_several_roots_where_they_are_allowed(tmp_path):
@@ -177,3 +179,13 @@ def test_random_long_trees():
         assert is_projective(heads) == want
         counts[want] += 1
     assert min(counts.values()) > 50
+
+
+def test_dev_data_of_ones_own_for_the_built_in_treebank(tmp_path):
+    path = write(tmp_path / "dev.conllu", GOOD)
+    assert [one.sent_id for one in load_treebank(config(f"data.dev={path}")).dev] == ["good"]
+
+
+def test_a_sentence_moved_between_train_and_dev_is_another_treebank():
+    a, b, c = artificial_treebank(3)
+    assert Treebank([a, b], [c], []).fingerprint() != Treebank([a], [b, c], []).fingerprint()

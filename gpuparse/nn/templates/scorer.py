@@ -18,7 +18,7 @@ from gpuparse.nn.templates.parts import Bounds, TemplateParts
 from gpuparse.nn.templates.places import Nodes
 from gpuparse.nn.templates.tables import Layout, Table, factored_table, features, joint_table, score
 from gpuparse.parts import KINDS, Kind
-from gpuparse.scores import Scores, _previous
+from gpuparse.scores import Scores, previous_sibling
 from gpuparse.trees import is_word
 
 
@@ -120,7 +120,7 @@ class TemplateScorer(nn.Module):
         if "grandparents" in self._bounds:
             found.append(torch.where(word & (head >= 1), head.gather(1, head), -1))
         if "siblings" in self._bounds:
-            found.append(torch.where(word, _previous(head, word), -1))
+            found.append(torch.where(word, previous_sibling(head, word), -1))
         return torch.stack(found, -1)
 
     def features_at(
