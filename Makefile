@@ -21,7 +21,7 @@ find-compiler = for c in $(COMPILERS); do command -v "$$c" >/dev/null 2>&1 && ex
 .PHONY: help demo test lint bench clean distclean compiler compiler-wanted
 
 help:
-	@echo "make demo       train a parser on the built-in treebank, parse, evaluate, draw: two minutes, files in demo/"
+	@echo "make demo       train a parser on the built-in treebank, parse, evaluate, draw (a minute or two): files in demo/"
 	@echo "make test       every check: format, types, layers, tests"
 	@echo "make lint       the same without the tests"
 	@echo "make bench      the table of figures"
