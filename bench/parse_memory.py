@@ -2,9 +2,9 @@
 
     python bench/parse_memory.py [--sentences 1000000] [--model DIR]
 
-The files hold short artificial sentences, the same ones over and over in another order, each with a name of its own.
-Exits with 1 if the large file takes more than 10 % more memory, and with 2 at wrong usage. The files lie in the
-system's temporary directory (TMPDIR says where): about 1 GB for 1,000,000 sentences.
+The files hold artificial sentences of natural lengths, the same 10,000 over and over in another order, each with a name
+of its own. Exits with 1 if the large file takes more than 10 % more memory, and with 2 at wrong usage. The files lie in the
+system's temporary directory (TMPDIR says where): about 2 GB for 1,000,000 sentences.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     text = f"of the large file; default 1000000 (the small one has {FEW})"
     parser.add_argument("--sentences", type=whole, default=1_000_000, help=text)
-    parser.add_argument("--longest", type=whole, default=10, help="words of a sentence at most; default 10")
+    parser.add_argument("--longest", type=whole, default=60, help="words of a sentence at most; default 60")
     text = "a trained model; default: a tiny one is trained on the built-in treebank"
     parser.add_argument("--model", type=Path, metavar="DIR", help=text)
     parser.add_argument("--threads", type=whole, default=2, help="of parse; default 2")

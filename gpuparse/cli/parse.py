@@ -57,7 +57,10 @@ def parse(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads on the CPU.", show_default="one for each core")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a run that was interrupted; leaves a complete output alone."),
+    ] = False,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Forget a run that was interrupted; also lets the output replace an input."),
@@ -68,6 +71,8 @@ def parse(
 
     A sentence that cannot be parsed is named on stderr and written as it was; the exit code is then 1.
     """
+    # oneDNN keeps a compiled routine for every shape that it meets, and files have no end of them.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     paths = inputs or ["-"]
     if resume and overwrite:
         fail("--resume goes on with an interrupted run and --overwrite forgets it: choose one", 2)
@@ -85,7 +90,10 @@ def parse(
         def predict(sentences: list[Sentence]) -> list[Prediction]:
             return parser.predict(sentences, confidence=confidence, batch_words=batch_words, **options)
 
-        predict([Sentence.from_words(["a", "b"])])  # what is wrong with the options is wrong with any sentence
+        try:
+            predict([Sentence.from_words(["a", "b"])])  # what is wrong with the options is wrong with any sentence
+        except ValueError as error:
+            fail(str(error), 2)
         parser.seconds = dict.fromkeys(parser.seconds, 0.0)
         view = _View(paths, known, quiet or (output == "-" and sys.stdout.isatty()))
         begun = time.perf_counter()

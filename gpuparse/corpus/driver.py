@@ -52,7 +52,7 @@ def parse_corpus(
         batch_words: the size of a batch: its sentences times the nodes (words and root) of the longest.
         window: sentences that are read, sorted by length and parsed before they are written.
         confidence: write the probability of each word's arc to MISC as ``Confidence``.
-        max_words: leave longer sentences unparsed.
+        max_words: leave longer sentences unparsed. A run may be resumed with another limit.
         resume: go on with an interrupted run, if there is one; a target that is complete is left alone.
         overwrite: forget an interrupted run; also allows the target to be one of the sources.
         settings: what else the output depends on (the model, the method), as JSON has it; a run is resumed with the
@@ -69,7 +69,6 @@ def parse_corpus(
         "batch_words": batch_words,
         "window": window,
         "confidence": confidence,
-        "max_words": max_words,
         **(settings or {}),
     }
     if not overwrite:
@@ -219,14 +218,14 @@ def _windows(items: Iterator[Item], count: int, report: Report) -> Iterator[list
 
 
 def _failure(sentence: Sentence, error: Exception) -> Failure:
-    text = " ".join(str(error).split())[:300]
+    text = " ".join(str(error).split())
     line = sentence.line
     if isinstance(error, ConlluError) and text.startswith(f"{sentence.source}:"):
         number, _, text = text.removeprefix(f"{sentence.source}:").partition(": ")
         line = int(number)
     elif not isinstance(error, ValueError):
         text = f"{type(error).__name__}: {text}"
-    return Failure(sentence.source, line, sentence.sent_id, text or "no reason given")
+    return Failure(sentence.source, line, sentence.sent_id, text[:300] or "no reason given")
 
 
 def _check_arguments(paths: Sequence[str], *, batch_words: int, window: int, max_words: int | None) -> None:

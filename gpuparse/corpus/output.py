@@ -175,11 +175,11 @@ def begin(
         if resume:
             raise ValueError("resume: what went to standard output cannot be gone on with; name an output file")
         return StreamOutput(sys.stdout.buffer), State()
-    path = os.path.realpath(target)
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+    if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):  # before realpath: a pipe has no path
         if resume:
             raise ValueError(f"resume: {target} is no regular file and cannot be gone on with")
-        return StreamOutput(open(path, "wb"), packed=path.endswith(".gz"), close=True), State()
+        return StreamOutput(open(target, "wb"), packed=target.endswith(".gz"), close=True), State()
+    path = os.path.realpath(target)
     run = json.loads(json.dumps(run))
     there = os.path.exists(partial_of(path))
     progress = None if overwrite else _read_progress(path)

@@ -134,11 +134,11 @@ def _write(sentences: Iterable[Sentence], stream: IO[bytes]) -> None:
 @contextmanager
 def _replacing(path: str) -> Iterator[IO[bytes]]:
     """A new file that takes the name ``path`` when all went well. What is no regular file (a pipe) is written to."""
-    path = os.path.realpath(path)
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):  # before realpath: a pipe has no path
         with open(path, "wb") as stream:
             yield stream
         return
+    path = os.path.realpath(path)
     new = Path(f"{path}.{os.getpid()}.tmp")
     try:
         with open(new, "wb") as stream:

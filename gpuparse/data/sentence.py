@@ -215,7 +215,8 @@ class Sentence:
         fields = text[begin:end].replace("\n", "\t\n\t").split("\t")
         lines, left = divmod(len(fields) + 1, _STEP)
         ids = fields[::_STEP]
-        if left or fields[_COLUMNS::_STEP].count("\n") != lines - 1 or ids != _numbers_to(lines):
+        ends = fields[_COLUMNS::_STEP].count("\n")  # line ends where they should be: all of them
+        if left or ends != lines - 1 or fields.count("\n") != ends or ids != _numbers_to(lines):
             self._rows = self._check_lines(text[begin:end].split("\n"))
         if "" in fields[1::_STEP]:
             row = fields[1::_STEP].index("")

@@ -95,7 +95,8 @@ def _labels(sentence: Sentence) -> list[str]:
 
 def _rows(sentence: Sentence) -> list[list[str]]:
     """The lines of words, ranges and empty nodes, in columns."""
-    return [line.split("\t") for line in sentence.text.split("\n") if "\t" in line and line[0].isdigit()]
+    lines = sentence.text.removeprefix("\ufeff").split("\n")
+    return [line.split("\t") for line in lines if "\t" in line and line[0].isdigit()]
 
 
 def _error(sentence: Sentence, word: int, what: str) -> ConlluError:

@@ -85,7 +85,8 @@ def write_page(
     if limit is not None and limit < 1:
         raise ValueError(f"limit: {limit} sentences; wanted 1 or more")
     tally = Tally(compared=gold is not None)
-    beside = os.path.dirname(os.path.realpath(target)) if isinstance(target, (str, os.PathLike)) else None
+    named = isinstance(target, (str, os.PathLike)) and not _is_special(os.fspath(target))
+    beside = os.path.dirname(os.path.realpath(str(target))) if named else None
     with output_file(target) as stream, tempfile.TemporaryFile("w+", encoding="utf-8", dir=beside) as body:
         errors = 0
         for parse in parses(sentences, gold, confidence_key=confidence_key):
@@ -268,11 +269,11 @@ def output_file(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
         finally:
             stream.detach()
         return
-    path = os.path.realpath(path)
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe, say: there is no renaming onto it
+    if _is_special(path):  # a pipe, say: there is no renaming onto it
         with open(path, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
+    path = os.path.realpath(path)
     new = Path(f"{path}.{os.getpid()}.tmp")
     try:
         with open(new, "w", encoding="utf-8", newline="\n") as stream:
@@ -283,3 +284,8 @@ def output_file(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
         if isinstance(error, OSError) and error.filename == str(new):
             error.filename = path  # the name that was given
         raise
+
+
+def _is_special(path: str) -> bool:
+    """Whether there is something of this name that is no regular file."""
+    return os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)

@@ -32,7 +32,7 @@ class OnlineLearner:
     A sentence's step is τ × (features of the right tree − features of the predicted one). The perceptron has τ = 1.
     MIRA takes the least step after which the right tree scores more by the number of wrong heads, at most ``C``:
     τ = min(C, max(0, (wrong heads − margin) / |difference of features|²)). Labels are learned in the same way, given
-    the right heads, with the number of wrong labels as loss.
+    the right heads, with the number of wrong labels as loss and without cost-augmented prediction.
 
     All sentences of a batch are parsed with the weights from before it, each has its own τ, and the steps are added
     up. Batches of one sentence are the classical algorithm; small batches learn almost the same faster, large ones

@@ -191,8 +191,8 @@ def test_another_model_cannot_go_on(run, model, corpus, tmp_path, monkeypatch):
     [
         (("--resume", "--overwrite", "-o", "out"), 2, "choose one"),
         (("--resume",), 2, "--resume needs an output file"),
-        (("--method", "guess"), 1, "method must be one of"),
-        (("--method", "mst", "--projective"), 1, "non-projective"),
+        (("--method", "guess"), 2, "method must be one of"),
+        (("--method", "mst", "--projective"), 2, "non-projective"),
         (("--device", "moon"), 1, "not to be had"),
         (("--batch-words", "0"), 2, "batch-words"),
     ],

@@ -482,7 +482,6 @@ def change_the_beginning(path):
         (lambda path: path.write_bytes(path.read_bytes()[:500]), {}, "input sizes: .* now"),
         (None, {"batch_words": 100}, "batch_words: 200 when .* was begun, 100 now; give the same, or --overwrite"),
         (None, {"confidence": False}, "confidence: true when"),
-        (None, {"max_words": 100}, "max_words: not given when .* 100 now"),
         (None, {"settings": {"model": "b"}}, 'model: "a" when .* "b" now'),
     ],
 )
@@ -626,3 +625,12 @@ def test_sentences_of_other_sources_are_named_by_line(tmp_path):
 
     parse_corpus(str(source), str(tmp_path / "out"), watch)
     assert sorted(places) == [(str(source), 3), (str(source), 5)]
+
+
+def test_a_long_path_does_not_spoil_the_report(tmp_path):
+    path = tmp_path / ("d" * 200) / ("f" * 90 + ".conllu")
+    path.parent.mkdir()
+    good = "1\ta\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
+    path.write_text(good + "1\ta\t_\n\n")
+    report = parse_corpus(path, tmp_path / "out.conllu", predict)
+    assert [(failure.line, "3 columns" in failure.reason) for failure in report.failures] == [(3, True)]

@@ -276,6 +276,7 @@ BAD = {
     "one column": (["words"], 1, "1 column where"),
     "too many columns": ([word(1), word(2) + "\t_"], 2, "11 columns"),
     "columns that add up to twenty": (["\t".join("123456789"), "\t".join("2" * 11)], 1, "9 columns"),
+    "columns that add up to nine": (["1\tA\tB\tC", "x\ty\tz\tw\tv", word(2)], 1, "4 columns"),
     "spaces for tabs": ([word(1).replace("\t", " ")], 1, "separate columns by one tab"),
     "a gap": ([word(1), word(3)], 2, "the ID 3 where 2 is due"),
     "twice the same": ([word(1), word(1)], 2, "the ID 1 where 2 is due"),
