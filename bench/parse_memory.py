@@ -3,8 +3,8 @@
     python bench/parse_memory.py [--sentences 1000000] [--model DIR]
 
 The files hold artificial sentences of natural lengths, the same 10,000 over and over in another order, each with a name
-of its own. Exits with 1 if the large file takes more than 10 % more memory, and with 2 at wrong usage. The files lie in the
-system's temporary directory (TMPDIR says where): about 2 GB for 1,000,000 sentences.
+of its own. They lie in the system's temporary directory (TMPDIR says where): about 5 GB for 1,000,000 sentences and
+their parses. Exits with 1 if the large file takes more than 10 % more memory, and with 2 at wrong usage.
 """
 
 from __future__ import annotations
