@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gpuparse.cli.common import count, fail
+from gpuparse.cli.memory import steady_memory
 from gpuparse.corpus import Failure, Report, parse_corpus
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.corpus.inputs import sizes
@@ -71,8 +72,6 @@ def parse(
 
     A sentence that cannot be parsed is named on stderr and written as it was; the exit code is then 1.
     """
-    # oneDNN keeps a compiled routine for every shape that it meets, and files have no end of them.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     paths = inputs or ["-"]
     if resume and overwrite:
         fail("--resume goes on with an interrupted run and --overwrite forgets it: choose one", 2)
@@ -97,7 +96,7 @@ def parse(
         parser.seconds = dict.fromkeys(parser.seconds, 0.0)
         view = _View(paths, known, quiet or (output == "-" and sys.stdout.isatty()))
         begun = time.perf_counter()
-        with view.bar:
+        with view.bar, steady_memory():
             report = parse_corpus(
                 paths,
                 output,
