@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import torch
 
@@ -25,5 +26,8 @@ def steady_memory() -> Iterator[None]:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _LARGE)
         mallopt(_TRIM_THRESHOLD, _LARGE)
-    with torch.backends.mkldnn.flags(enabled=False):
+    with ExitStack() as stack:
+        with warnings.catch_warnings():  # of a setting for Intel GPUs, which is set along with the others
+            warnings.filterwarnings("ignore", message="TF32 acceleration")
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         yield
