@@ -191,6 +191,19 @@ def test_a_device_is_written_to(corpus, tmp_path):
         parse_corpus(corpus, link, predict, resume=True)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="no /dev/fd here")
+def test_a_pipe_is_written_to(tmp_path):
+    """As with ``-o >(gzip > out.gz)``: a pipe has a name but no path."""
+    corpus = tmp_path / "in.conllu"
+    corpus.write_text(f"{WORD}\n\n")
+    out, into = os.pipe()
+    parse_corpus(corpus, f"/dev/fd/{into}", root)
+    os.close(into)
+    with os.fdopen(out, "rb") as stream:
+        assert stream.read().decode() == f"{DONE}\n\n"
+    assert os.listdir(tmp_path) == ["in.conllu"]
+
+
 WORD = "1\ta\t_\tX\t_\t_\t_\t_\t_\t_"
 DONE = "1\ta\t_\tX\t_\t_\t0\tx\t_\t_"
 

@@ -114,6 +114,22 @@ def test_as_scores_of_a_tree(kind: Kind) -> None:
     torch.testing.assert_close(lazy, dense, rtol=1e-12, atol=1e-12)
 
 
+@kinds
+def test_no_gradient_comes_from_padding(kind: Kind) -> None:
+    """A tree's score is a number, and so is its gradient, whatever stands past the end."""
+    lengths = torch.tensor([7, 3, 1, 5])
+    factors = [torch.randn(4, 8, 5, generator=generator(seed), dtype=F64) for seed in range(3)]
+    factors = [factor.requires_grad_() for factor in padded(factors, lengths, torch.nan)]
+    first, second, third = factors
+    parts = TrilinearParts(first, second, third, lengths, kind=kind)
+    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
+    score = Scores(torch.zeros(4, 8, 8, dtype=F64), parts.lengths, **{kind: parts}).tree_score(heads)
+    gradients = torch.autograd.grad(score.sum(), factors)
+    assert score.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert any(gradient.any() for gradient in gradients)
+
+
 # --------------------------------------------------------------------------------------------------------- bounds
 
 

@@ -385,6 +385,25 @@ def test_resuming_nothing_begins(tmp_path, no_curve):
     assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
 
 
+def test_resuming_with_another_number_of_processes(tmp_path, moments, no_curve, monkeypatch):
+    moments.last = 20
+    with pytest.raises(Stop):
+        run(tmp_path)
+    moments.last = math.inf
+    read = checkpoint.load_checkpoint
+    monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *given: {**read(*given), "processes": 2})
+    with pytest.raises(ValueError, match=r"begun by 2 processes and would go on with 1; run as many, or begin anew"):
+        run(tmp_path, resume=True)
+
+
+def test_a_model_without_its_training_is_not_trained_over(tmp_path, no_curve):
+    run(tmp_path / "a").save(tmp_path / "b")
+    before = {path: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+    with pytest.raises(ValueError, match="holds a model but no training to go on with; --overwrite begins anew"):
+        run(tmp_path / "b", resume=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "b").iterdir()} == before
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_resuming_something_else(tmp_path, moments, no_curve, finished):
     moments.last = math.inf if finished else 20
