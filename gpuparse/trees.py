@@ -37,14 +37,21 @@ def _has_other_derivatives(tensor: Tensor) -> bool:
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
+def as_scores(scores: Tensor, name: str) -> Float[Tensor, "*shape"]:
+    """``scores`` if they are a tensor of numbers that the kernels take."""
+    if not isinstance(scores, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(scores).__name__}")
+    if not torch.compiler.is_compiling() and _has_other_derivatives(scores):
+        raise ValueError(f"{name} must not be under torch.func or forward-mode derivatives; use torch.autograd instead")
+    if scores.dtype not in (torch.float32, torch.float64):
+        found = str(scores.dtype).removeprefix("torch.")
+        raise ValueError(f"{name} must be float32 or float64, got {found}; convert it")
+    return scores
+
+
 def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:
     """``arcs`` if its type and shape are right."""
-    if not isinstance(arcs, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(arcs).__name__}")
-    if not torch.compiler.is_compiling() and _has_other_derivatives(arcs):
-        raise ValueError(f"{name} must not be under torch.func or forward-mode derivatives; use torch.autograd instead")
-    if arcs.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"{name} must be float32 or float64, got {str(arcs.dtype).removeprefix('torch.')}; convert it")
+    as_scores(arcs, name)
     if arcs.dim() != 3 or arcs.shape[1] != arcs.shape[2] or arcs.shape[1] < 2:
         raise ValueError(f"{name} must have shape [B, N, N] with N = words + 1 >= 2, got {list(arcs.shape)}")
     return arcs
@@ -52,9 +59,16 @@ def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:
 
 def as_lengths(lengths: Lengths, arcs: Tensor, validate_args: bool | None = None) -> Int[Tensor, " B"]:
     """Words of each sentence as int64 on the device of ``arcs``; None means that all are full."""
-    B, words = arcs.shape[0], arcs.shape[1] - 1
+    return as_lengths_up_to(arcs.shape[1] - 1, lengths, arcs, "arcs", validate_args)
+
+
+def as_lengths_up_to(
+    words: int, lengths: Lengths, scores: Tensor, name: str, validate_args: bool | None
+) -> Int[Tensor, " B"]:
+    """The same for scores [B, ...] called ``name`` of at most ``words`` words."""
+    B = scores.shape[0]
     if lengths is None:
-        return torch.full((B,), words, dtype=torch.int64, device=arcs.device)
+        return torch.full((B,), words, dtype=torch.int64, device=scores.device)
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.as_tensor(lengths)
@@ -64,13 +78,13 @@ def as_lengths(lengths: Lengths, arcs: Tensor, validate_args: bool | None = None
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise ValueError(f"lengths must be integers, got {str(lengths.dtype).removeprefix('torch.')}")
     if lengths.shape != (B,):
-        raise ValueError(f"lengths must have shape [B] = [{B}] like arcs, got {list(lengths.shape)}")
+        raise ValueError(f"lengths must have shape [B] = [{B}] like {name}, got {list(lengths.shape)}")
     if can_look(lengths, validate_args) and B:
         outside = ((lengths < 1) | (lengths > words)).nonzero()
         if len(outside):
             b = int(outside[0])
             raise ValueError(f"lengths[{b}] is {int(lengths[b])}, but sentence {b} must have 1 to {words} words")
-    return lengths.to(device=arcs.device, dtype=torch.int64)
+    return lengths.to(device=scores.device, dtype=torch.int64)
 
 
 def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name: str = "arcs") -> bool:

@@ -20,6 +20,36 @@ def kernels_for(arcs: Tensor) -> Backend:
     return backend
 
 
+def launch(
+    backend: Backend,
+    kernel: Kernel,
+    args: Sequence[Argument],
+    *,
+    sentences: int,
+    nodes: int,
+    work: int,
+    doubles: int = 0,
+    ints: tuple[int, ...] = (),
+    longs: int = 0,
+    tail: Sequence[Argument],
+) -> None:
+    """Run a kernel on ``sentences`` of about ``work`` steps each, the first of ``args`` being a tensor on its device.
+
+    Kernel arguments: ``args``, workspaces a slot (doubles, each of ints, longs), ``tail``. ``nodes`` is how many lanes
+    find work at once.
+    """
+    if sentences == 0:
+        return
+    assert isinstance(args[0], Tensor)
+    device = args[0].device
+    slots = backend.slots(sentences, 8 * (doubles + longs) + 4 * sum(ints), work)
+    rooms: list[Argument] = [torch.empty(slots * doubles, dtype=torch.float64, device=device)] if doubles else []
+    rooms += [torch.empty(slots * n, dtype=torch.int32, device=device) for n in ints]
+    if longs:
+        rooms.append(torch.empty(slots * longs, dtype=torch.int64, device=device))
+    backend.launch(kernel, [*args, *rooms, *tail], slots=slots, nodes=nodes)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sentences for a kernel: arcs [B, N, N] and lengths [B], contiguous."""
@@ -60,18 +90,18 @@ class Batch:
 
         ``work`` is about the number of steps for one sentence.
         """
-        if self.B == 0:
-            return
-        device = self.arcs.device
-        slots = self.backend.slots(self.B, 8 * (doubles + longs) + 4 * sum(ints), work)
-        rooms: list[Argument] = [torch.empty(slots * doubles, dtype=torch.float64, device=device)]
-        rooms += [torch.empty(slots * n, dtype=torch.int32, device=device) for n in ints]
-        if longs:
-            rooms.append(torch.empty(slots * longs, dtype=torch.int64, device=device))
-        tail: list[Argument] = [Long(n) for n in sizes]
-        tail += [*scalars, self.B, self.N, int(self.single_root)]
-        kernel = Kernel(name, NUMBERS[self.arcs.dtype], order)
-        self.backend.launch(kernel, [*args, *rooms, *tail], slots=slots, nodes=self.N)
+        launch(
+            self.backend,
+            Kernel(name, NUMBERS[self.arcs.dtype], order),
+            args,
+            sentences=self.B,
+            nodes=self.N,
+            work=work,
+            doubles=doubles,
+            ints=ints,
+            longs=longs,
+            tail=[*map(Long, sizes), *scalars, self.B, self.N, int(self.single_root)],
+        )
 
     def heads(self, *leading: int) -> Tensor:
         return torch.empty(*leading, self.B, self.N, dtype=torch.int64, device=self.arcs.device)

@@ -1,0 +1,1 @@
+"""Best chains of tags: Viterbi, dense, by column generation, and by beams."""
