@@ -2,10 +2,27 @@
 
 __version__ = "0.1.0"
 
+from gpuparse.chain import Tagging, Transitions, viterbi
 from gpuparse.decode import Parse, decode
-from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
+from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, TagChains, TrigramChains
 from gpuparse.mst import mst
 from gpuparse.parser import Parser
 from gpuparse.scores import Scores
+from gpuparse.tagger import Tagger
 
-__all__ = ["NonProjectiveTrees", "Parse", "Parser", "ProjectiveTrees", "Scores", "__version__", "decode", "mst"]
+__all__ = [
+    "NonProjectiveTrees",
+    "Parse",
+    "Parser",
+    "ProjectiveTrees",
+    "Scores",
+    "TagChains",
+    "Tagger",
+    "Tagging",
+    "Transitions",
+    "TrigramChains",
+    "__version__",
+    "decode",
+    "mst",
+    "viterbi",
+]

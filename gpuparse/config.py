@@ -16,6 +16,8 @@ else:
     import tomli as tomllib
 
 Section = TypeVar("Section")
+ONLINE = ("perceptron", "mira")  # objectives that have no gradient
+KINDS = {"parse": ("biaffine", "templates"), "tag": ("templates", "bilstm", "bilstm+templates")}  # of scorers
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,18 @@ class DataConfig:
 
     train: str = ""  # CoNLL-U files; the built-in treebank where empty
     dev: str = ""
-    min_count: int = 2  # rarer words are unknown
+    min_count: int = 2  # rarer words, and rarer features of a tagger, are unknown
     max_words: int = 0  # longer sentences are left out of training; 0: none is
-    on_bad: Literal["error", "skip"] = "error"  # a sentence whose heads are no tree
+    on_bad: Literal["error", "skip"] = "error"  # a sentence that is malformed, or whose heads are no tree
+    tags: Literal["upos", "xpos", "upos+feats"] = "upos"  # what a tagger learns
 
 
 @dataclass(frozen=True)
 class ScorerConfig:
     """What gives arcs and labels their scores."""
 
-    kind: Literal["biaffine", "templates"] = "biaffine"
+    # Of a parser biaffine or templates; of a tagger templates, bilstm, or both side by side.
+    kind: Literal["biaffine", "templates", "bilstm", "bilstm+templates"] = "biaffine"
     # The vectors a word begins with; 0 leaves one out.
     word: int = 100
     char: int = 32  # of one character
@@ -56,7 +60,7 @@ class ScorerConfig:
     encoder_dropout: float = 0.33
     mlp_dropout: float = 0.33
     # Feature templates (kind = "templates"); grandparents and siblings are on or off there.
-    bits: int = 18  # a table has at most 2^bits weights
+    bits: int = 18  # a table has at most 2^bits weights; a tagger's 2^bits rows, one for each feature
     label_bits: int = 15  # a table of labels at most 2^label_bits rows
 
 
@@ -80,7 +84,9 @@ class TrainingConfig:
     pretrained_rate: float = 0.02  # learning rate of a pretrained encoder, as a share
     margin: float = 1.0  # hinge: cost of a wrong head
     aggressiveness: float = 0.01  # MIRA's C
-    patience: int = 0  # epochs without a better dev LAS before stopping; 0: never
+    transition_l1: float = 0.0  # shrinks the transitions of a tagger, and nothing else, towards zero
+    transition_l2: float = 0.0
+    patience: int = 0  # epochs without a better score on the dev data before stopping; 0: never
     bf16: bool = False
     seed: int = 1
     checkpoint_seconds: float = 60.0  # between checkpoints within an epoch
@@ -93,6 +99,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    task: Literal["parse", "tag"] = "parse"
 
     @classmethod
     def load(cls, path: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -110,7 +117,7 @@ class Config:
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any], source: str = "configuration") -> Config:
         """The configuration of nested tables; an unknown or wrong entry is a ``ValueError`` that names it."""
-        config = _section(cls, tables, source, "")
+        config = _section(cls, _with_defaults(tables), source, "")
         _check(config, source)
         return config
 
@@ -135,6 +142,20 @@ def _override(tables: dict[str, Any], override: str) -> None:
         if not isinstance(tables, dict):
             raise ValueError(f"--set {override}: {part} is a value, not a section")
     tables[last] = value
+
+
+def _with_defaults(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables, and what a tagger has in place of a parser's defaults."""
+    if tables.get("task") != "tag":
+        return tables
+    given = {name: tables.get(name, {}) for name in ("scorer", "training")}
+    if not all(isinstance(section, Mapping) for section in given.values()):
+        return tables  # which is said elsewhere
+    scorer = {"kind": "templates", **given["scorer"]}
+    training = {"objective": "perceptron" if scorer["kind"] == "templates" else "nll", **given["training"]}
+    if training["objective"] in ONLINE:
+        training = {"epochs": 10, "batch_words": 200, **training}
+    return {**tables, "scorer": scorer, "training": training}
 
 
 def _section(cls: type[Section], given: Mapping[str, Any], source: str, prefix: str) -> Section:
@@ -191,6 +212,11 @@ def _check(config: Config, source: str) -> None:
     for name in ("bits", "label_bits"):
         if not 1 <= getattr(scorer, name) <= 30:
             raise wrong(f"scorer.{name}", "1 to 30")
+    if scorer.kind not in KINDS[config.task]:
+        wanted = " or ".join(KINDS[config.task])
+        raise wrong("scorer.kind", f"{wanted} where task is {config.task!r}")
+    if config.task == "tag" and scorer.kind != "templates" and not (scorer.word or scorer.chars or scorer.pretrained):
+        raise ValueError(f"{source}: scorer has no vectors of words; one of word, chars, pretrained is wanted")
     if not (scorer.word or scorer.chars or scorer.tag or scorer.feats or scorer.pretrained):
         raise ValueError(
             f"{source}: scorer has no vectors of words; one of word, chars, tag, feats, pretrained is wanted"
@@ -198,7 +224,10 @@ def _check(config: Config, source: str) -> None:
     for name in ("epochs", "batch_words"):
         if getattr(training, name) < 1:
             raise wrong(f"training.{name}", "1 or more")
-    for name in ("weight_decay", "clip", "margin", "patience", "checkpoint_seconds", "pretrained_rate"):
+    for name in (
+        *("weight_decay", "clip", "margin", "patience", "checkpoint_seconds", "pretrained_rate"),
+        *("transition_l1", "transition_l2"),
+    ):
         if not 0 <= getattr(training, name) < float("inf"):
             raise wrong(f"training.{name}", "0 or more")
     for name in ("learning_rate", "aggressiveness"):
@@ -213,6 +242,7 @@ def _check(config: Config, source: str) -> None:
         raise wrong("data.min_count", "1 or more")
     if config.data.max_words < 0:
         raise wrong("data.max_words", "0 or more")
-    online = training.objective in ("perceptron", "mira")
-    if online and scorer.kind != "templates":
+    if config.task == "tag" and training.objective == "mira":
+        raise wrong("training.objective", "nll, local, hinge or perceptron where task is 'tag'")
+    if training.objective in ONLINE and scorer.kind != "templates":
         raise wrong("training.objective", "nll, local or hinge (perceptron and mira train scorer.kind templates)")

@@ -5,32 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from gpuparse import __version__
 from gpuparse.config import Config
 from gpuparse.data.batches import Batch, batches_by_length, collate
+from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.decode import decode
 from gpuparse.devices import as_device
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.files import json_bytes, read_json, write_together
-from gpuparse.nn.build import build_scorer, save_files
+from gpuparse.nn.build import build_scorer
+from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
 from gpuparse.scores import Scores
 
-FORMAT = 1  # of the model's directory
 BATCH_WORDS = 4000
-
-Words = Sequence[str] | Sequence[tuple[str, str]]
 
 
 class Parser:
@@ -39,8 +33,6 @@ class Parser:
     A model's directory holds ``model.json`` (versions and results), ``config.toml``, ``vocabulary.json`` and
     ``model.safetensors``.
     """
-
-    FILES: ClassVar = ("model.json", "config.toml", "vocabulary.json", "model.safetensors")
 
     def __init__(self, config: Config, vocabulary: Vocabulary, scorer: nn.Module) -> None:
         self.config = config
@@ -58,53 +50,25 @@ class Parser:
     @classmethod
     def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Parser:
         """Load a parser from its directory."""
-        path = Path(path)
-        device = as_device(device)
-        if not (path / "model.json").is_file():
-            raise ValueError(f"{path}: no model here (there is no model.json); gpuparse train makes one")
-        about = read_json(path / "model.json")
-        found = about.get("format") if isinstance(about, dict) else None
-        if found != FORMAT:
-            raise ValueError(
-                f"{path}: a model of format {found}, written by gpuparse {_writer(about)}; "
-                f"gpuparse {__version__} reads format {FORMAT}: train it anew"
-            )
-        for name in cls.FILES:
-            if not (path / name).is_file():
-                raise ValueError(f"{path}: {name} is missing; the model is not whole")
-        config = Config.load(path / "config.toml")
-        saved = read_json(path / "vocabulary.json")
+        path, device = Path(path), as_device(device)
+        config, saved, results = read_model(path, "parse")
         try:
             vocabulary = Vocabulary.from_json(saved)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path / 'vocabulary.json'}: not a vocabulary of this version: {error!r}") from None
+            raise no_vocabulary(path, error) from None
         parser = cls(config, vocabulary, build_scorer(config.scorer, vocabulary, path))
-        parser.results = about.get("results", {})
+        parser.results = results
         parser.load_weights(path / "model.safetensors")
         parser.scorer.to(device).eval()
         return parser
 
     def load_weights(self, path: Path) -> None:
         """Take the weights from a file, all of them."""
-        try:
-            self.scorer.load_state_dict(load_file(path))
-        except (SafetensorError, RuntimeError) as error:
-            raise ValueError(f"{path}: not the weights of this model: {' '.join(str(error).split())}") from None
+        load_weights(self.scorer, path)
 
     def save(self, path: Path | str) -> None:
         """Save the parser to a directory, each file whole or not at all."""
-        path = Path(path)
-        about = {"format": FORMAT, "gpuparse": __version__, "results": self.results}
-        contents = {
-            path / "config.toml": self.config.to_toml().encode(),
-            path / "vocabulary.json": json_bytes(self.vocabulary.to_json()),
-            path / "model.safetensors": to_safetensors(_contiguous(self.scorer.state_dict())),
-            path / "model.json": json_bytes(about),
-        }
-        # Over another model: without model.json there is none, until all of this one is there.
-        same = all(_holds(path / name, contents[path / name]) for name in ("config.toml", "vocabulary.json"))
-        save_files(self.scorer, path)
-        write_together(contents, first_remove=None if same else path / "model.json")
+        write_model(Path(path), self.config, self.vocabulary.to_json(), self.scorer, self.results)
 
     @property
     def device(self) -> torch.device:
@@ -121,12 +85,7 @@ class Parser:
 
         Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC.
         """
-        if isinstance(sentences, Sentence):
-            raise ValueError("sentences: one sentence; wanted a list of them")
-        given = [
-            sentence if isinstance(sentence, Sentence) else _sentence(sentence, i)
-            for i, sentence in enumerate(sentences)
-        ]
+        given = as_sentences(sentences)
         return [
             sentence.with_parse(
                 prediction.heads,
@@ -232,33 +191,3 @@ def _confidence(scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, s
     )
     chosen = trees.marginals.gather(1, heads.clamp(min=0)[:, None])[:, 0]
     return [row[: length + 1] for row, length in zip(chosen.tolist(), scores.lengths.tolist(), strict=True)]
-
-
-def _sentence(words: Any, index: int) -> Sentence:
-    """A CoNLL-U sentence of words or (word, tag) pairs; one that is such a sentence stays as it is."""
-    if isinstance(words, Sentence):
-        return words
-    if isinstance(words, str):
-        raise ValueError(f"sentences: sentence {index} is a string; wanted a list of words")
-    words = list(words) if isinstance(words, Iterable) else [words]
-    tags = None
-    if not all(isinstance(word, str) for word in words):
-        if not all(isinstance(w, (tuple, list)) and len(w) == 2 and all(isinstance(x, str) for x in w) for w in words):
-            raise ValueError(f"sentences: sentence {index} is neither words nor (word, tag) pairs")
-        words, tags = [word for word, _ in words], [tag for _, tag in words]
-    try:
-        return Sentence.from_words(words, tags)
-    except ValueError as error:
-        raise ValueError(f"sentences: sentence {index}: {error}") from None
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
-
-
-def _contiguous(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in state.items()}
-
-
-def _writer(about: Any) -> str:
-    return str(about.get("gpuparse", "?")) if isinstance(about, dict) else "?"

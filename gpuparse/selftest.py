@@ -11,7 +11,9 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import backend_for
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure, check_flags
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags
+from gpuparse.ops.viterbi import best_chain
+from gpuparse.tags import chain_scores, is_position, trigram_scores
 from gpuparse.trees import is_tree, tree_scores
 
 NEG_INF = float("-inf")
@@ -77,6 +79,20 @@ def _comparisons(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str
         for name, compare, tolerance in comparisons:
             yield name, partial(_both_roots, compare, s, arcs, lengths), tolerance
     yield "check", partial(_flags, arcs, lengths), 0.0
+    of_chains: list[tuple[str, Callable[[Chains], float], float]] = [
+        ("chain (log Z)", partial(_chain_sums, order=0, weighted=False), rounded),
+        ("chain (marginals)", partial(_chain_sums, order=0, weighted=True), rounded),
+        ("chain (slope)", partial(_chain_sums, order=1, weighted=False), 10 * rounded),
+        ("chain (derivative)", partial(_chain_sums, order=1, weighted=True), 10 * rounded),
+        ("chain (second slope)", partial(_chain_sums, order=2, weighted=False), 10 * rounded),
+        ("chain (second derivative)", partial(_chain_sums, order=2, weighted=True), 10 * rounded),
+        ("viterbi", _chain_best, exact),
+        ("chain_topk", _chain_topk, exact),
+        ("chain_sample", _chain_sample, 0.04),
+    ]
+    batches = _chains(device, dtype)
+    for chain_name, differ, tolerance in of_chains:
+        yield chain_name, partial(_greatest, differ, batches), tolerance
 
 
 def _sentences(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -172,3 +188,86 @@ def _flags(arcs: Tensor, lengths: Tensor) -> float:
     outside = lengths.clone()
     outside[4] = 0
     return _difference(check_flags(wrong, outside), plain.check.flags(wrong, outside))
+
+
+Chains = tuple[Tensor, Tensor, Tensor, bool]
+"""Scores of words and of tags in a row, lengths, and whether those are three."""
+
+
+def _chains(device: torch.device, dtype: torch.dtype) -> list[Chains]:
+    """Ragged, with forbidden tags and scores of very different size; tag 0 may go everywhere."""
+    generator = torch.Generator().manual_seed(0)
+    B, n, T = 6, 7, 5
+    lengths = torch.tensor([7, 7, 6, 4, 2, 1])
+    batches: list[Chains] = []
+    for shape, trigrams in (((1, 1, T, T), False), ((B, n - 1, T, T), False), ((1, 1, T * T, T), True)):
+        unary, pairs = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((B, n, T), shape))
+        for scores in (unary, pairs):
+            forbidden = torch.rand(scores.shape, generator=generator) < 0.25
+            forbidden[..., 0] = False
+            scores[forbidden] = NEG_INF
+        unary[1] *= 30.0
+        unary[2] *= 700.0
+        unary, pairs = (x.to(device=device, dtype=dtype) for x in (unary, pairs))
+        batches.append((unary, pairs, lengths.to(device), trigrams))
+    return batches
+
+
+def _greatest(differ: Callable[[Chains], float], batches: list[Chains]) -> float:
+    return max(map(differ, batches))
+
+
+def _chain_sums(batch: Chains, *, order: int, weighted: bool) -> float:
+    unary, pairs, lengths, trigrams = batch
+    along = [(_direction(unary, seed), _direction(pairs, 10 + seed)) for seed in range(order)]
+    if not weighted:
+        return _difference(chains.value(*batch, along), plain.chain.value(*batch, along))
+    weight = torch.linspace(0.5, 2.0, len(lengths), dtype=torch.float64, device=unary.device)
+    given = [weight, *(x for direction in along for x in direction)]
+    found = chains.GRADIENTS[order](unary, pairs, lengths, *given, trigrams, True, True)
+    expected = plain.chain.gradient(*batch, weight, along)
+    return max(_difference(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def _scores_of_chains(batch: Chains, tags: Tensor) -> Tensor:
+    unary, pairs, lengths, trigrams = batch
+    wide = unary.double(), pairs.double()
+    if trigrams:
+        return trigram_scores(wide[0], wide[1][0, 0].unflatten(0, (unary.shape[2], -1)), tags, lengths)
+    return chain_scores(*wide, tags, lengths)
+
+
+def _are_chains(batch: Chains, tags: Tensor) -> bool:
+    unary, _, lengths, _ = batch
+    word = is_position(lengths, unary.shape[1])
+    return bool(((tags >= 0) == word).all()) and bool((tags < unary.shape[2]).all())
+
+
+def _chain_best(batch: Chains) -> float:
+    found, expected = best_chain(*batch).tags, plain.chain.argmax(*batch)
+    if not _are_chains(batch, found):
+        return float("inf")
+    return _difference(_scores_of_chains(batch, found), _scores_of_chains(batch, expected))
+
+
+def _chain_topk(batch: Chains) -> float:
+    found, expected = chains.topk(*batch, 4), plain.chain.topk(*batch, 4)
+    missing = (expected < 0).all(-1)
+    if not torch.equal(missing, (found < 0).all(-1)):
+        return float("inf")
+    scores = [torch.where(missing, 0.0, _scores_of_chains(batch, tags)) for tags in (found, expected)]
+    return _difference(*scores)
+
+
+def _chain_sample(batch: Chains) -> float:
+    """Frequencies of the tags among many samples against the marginals."""
+    unary, _, lengths, _ = batch
+    num = 4000
+    with torch.random.fork_rng(devices=[unary.device] if unary.is_cuda else []):
+        torch.manual_seed(0)
+        tags = chains.sample(*batch, num)
+    if not _are_chains(batch, tags):
+        return float("inf")
+    seen = (tags[..., None] == torch.arange(unary.shape[2], device=tags.device)).double().mean(0)
+    weight = torch.ones_like(lengths, dtype=torch.float64)
+    return _difference(seen, plain.chain.gradient(*batch, weight)[0])

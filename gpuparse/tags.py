@@ -114,8 +114,8 @@ def check_scores(
             "scores must be finite, or -inf for what is forbidden"
         )
     wrong = _wrong(pairs)
-    if pairs.dim() == 4 and pairs.shape[1] == n - 1 and n > 2:
-        wrong = wrong & is_position(lengths - 1, n - 1)[: pairs.shape[0], :, None, None]
+    if pairs.dim() == 4 and pairs.shape[:2] == (unary.shape[0], n - 1):
+        wrong = wrong & is_position(lengths - 1, n - 1)[:, :, None, None]
     if not bool(wrong.any()):
         return
     where = wrong.nonzero()[0].tolist()
@@ -159,7 +159,7 @@ def chain_scores(
     lengths: Int[Tensor, " B"],
 ) -> Float64[Tensor, "*S B"]:
     """Score of each chain, in float64; a gather, so that it has a gradient. Tags past the end are not read."""
-    B, n, T = unary.shape
+    n, T = unary.shape[1:]
     tags = tags.clamp(0, T - 1)
     score = _unary_scores(unary, tags, lengths).sum(-1)
     if n == 1:
@@ -167,7 +167,7 @@ def chain_scores(
     pair = tags[..., :-1] * T + tags[..., 1:]
     if transitions.shape[1] > 1 or transitions.shape[0] > 1:
         pair = pair + T * T * torch.arange(n - 1, device=tags.device)
-        picked = _by_sample(transitions.reshape(B, -1).gather(1, _by_sentence(pair)), pair)
+        picked = _by_sample(transitions.flatten(1).gather(1, _by_sentence(pair)), pair)
     else:
         picked = transitions.reshape(-1)[pair]
     return score + torch.where(is_position(lengths - 1, n - 1), picked, 0.0).sum(-1, dtype=torch.float64)

@@ -20,6 +20,7 @@ from torch.distributions import kl_divergence
 
 import gpuparse as gp
 from gpuparse import plain
+from gpuparse.distributions import TagChains, TrigramChains
 
 
 def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...], list[Any]]:
@@ -28,7 +29,9 @@ def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...]
     if callable(node):
         results = node(*given)
         return results if isinstance(results, tuple) else (results,), list(node.next_functions)
-    if "marginals" in node.name():  # two outputs: log Z and the marginals
+    if (
+        "marginals" in node.name() or "gradient" in node.name()
+    ):  # two outputs: log Z and the marginals, or of two inputs
         given = [*given, None][:2]
     results = [g for g in node.apply(*given) if g is not None]
     return tuple(results), [f for f in node.next_functions if f[0] is not None]
@@ -97,11 +100,49 @@ def try_distributions() -> int:
     return checks
 
 
+def try_chains() -> int:
+    B, n, T, checks = 3, 5, 4, 0
+    kinds = itertools.product(
+        ((TagChains, (T, T)), (TagChains, (B, n - 1, T, T)), (TrigramChains, (T, T, T))),
+        (torch.float32, torch.float64),
+        (True, False),
+    )
+    for (kind, shape), dtype, ragged in kinds:
+        unary, rows = (torch.empty(s, device="cuda", dtype=dtype, requires_grad=True) for s in ((B, n, T), shape))
+        lengths = torch.empty(B, dtype=torch.int64, device="cuda") if ragged else None
+        p, q = kind(unary, rows, lengths), kind(unary, rows, lengths)
+        for leaf in (unary, rows):
+            first = gradient(expect(p.log_partition, B), leaf)
+            second = gradient(expect(first, *leaf.shape), leaf)
+            expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
+            expect(gradient(expect(p.marginals, B, n, T), leaf), *leaf.shape)
+            expect(gradient(expect(gradient(expect(p.entropy(), B), leaf), *leaf.shape), leaf), *leaf.shape)
+            expect(gradient(expect(kl_divergence(p, q), B), leaf), *leaf.shape)
+            expect(gradient(expect(p.max, B), leaf), *leaf.shape)
+        if kind is TagChains:
+            expect(gradient(expect(p.transition_marginals, B, n - 1, T, T), rows), *shape)
+        else:
+            expect(gradient(expect(p.trigram_marginals, B, n - 2, T, T, T), rows), *shape)
+        tags, scores = p.topk(5)
+        expect(tags, 5, B, n), expect(gradient(expect(scores, 5, B), rows), *shape)
+        samples = expect(p.sample((4, 2)), 4, 2, B, n)
+        expect(gradient(expect(p.log_prob(samples), 4, 2, B), unary), B, n, T)
+        expect(p.log_prob(expect(p.argmax, B, n)), B)
+        with torch.no_grad():
+            expect(kind(unary, rows, lengths).log_partition, B), expect(kind(unary, rows, lengths).entropy(), B)
+        checks += 1
+    return checks
+
+
 def try_plain_path() -> int:
     B, N = 2, 5
     arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
     lengths = torch.empty(B, dtype=torch.int64, device="cuda")
-    torch.autograd.grad = lambda output, leaf, **_: (gradient(output, leaf),)  # type: ignore[assignment]
+
+    def gradients(output: Tensor, leaves: Tensor | tuple[Tensor, ...], **_: Any) -> tuple[Tensor, ...]:
+        return tuple(gradient(output, leaf) for leaf in (leaves if isinstance(leaves, tuple) else (leaves,)))
+
+    torch.autograd.grad = gradients  # type: ignore[assignment]
     for root in (True, False):
         for log_partition in (plain.eisner.log_partition, plain.matrix_tree.log_partition):
             expect(gradient(expect(log_partition(arcs, lengths, root), B), arcs), B, N, N)
@@ -110,11 +151,22 @@ def try_plain_path() -> int:
         for argmax in (plain.eisner.argmax, plain.mst.mst):
             expect(argmax(arcs.detach(), lengths, root), B, N)
             expect(plain.generic.topk(argmax, arcs.detach(), lengths, root, 3), 3, B, N)
-    return 2
+    for trigrams in (False, True):
+        n, T = 4, 3
+        unary = torch.empty(B, n, T, device="cuda", requires_grad=True)
+        pairs = torch.empty(1, 1, T**2 if trigrams else T, T, device="cuda")
+        scores = unary.detach(), pairs, lengths, trigrams
+        expect(gradient(expect(plain.chain.value(unary, pairs, lengths, trigrams), B), unary), B, n, T)
+        expect(plain.chain.argmax(*scores), B, n)
+        expect(plain.chain.topk(*scores, 3), 3, B, n)
+        expect(plain.chain.sample(*scores, 2), 2, B, n)
+        expect(plain.chain.leaves(scores[:2], scores[:2], lengths, trigrams), B)
+        expect(plain.chain.is_bad(*scores), B)
+    return 4
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
-        print(f"{try_distributions() + try_plain_path()} ok")
+        print(f"{try_distributions() + try_chains() + try_plain_path()} ok")

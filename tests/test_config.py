@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from gpuparse.config import Config, DataConfig, ScorerConfig, TrainingConfig
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SECTIONS = {"data": DataConfig, "scorer": ScorerConfig, "training": TrainingConfig}
 HINTS = {(name, key): hint for name, section in SECTIONS.items() for key, hint in get_type_hints(section).items()}
@@ -247,6 +253,37 @@ def test_words_want_vectors():
 def test_objectives_of_templates(objective):
     refused(f"training.objective is '{objective}'; wanted nll, local or hinge", training={"objective": objective})
     Config.from_dict({"training": {"objective": objective}, "scorer": {"kind": "templates"}})
+
+
+def test_tasks():
+    assert Config().task == "parse"
+    for text in ('task = "tag"', 'task = "tag"\n[scorer]\nkind = "templates"\n[training]\nobjective = "perceptron"'):
+        assert Config.from_dict(tomllib.loads(text)) == Config.load(overrides=["task=tag"])
+    tagger = Config.load(overrides=["task=tag"])
+    assert (tagger.task, tagger.scorer.kind, tagger.training.objective) == ("tag", "templates", "perceptron")
+    assert (tagger.training.epochs, tagger.training.batch_words) == (10, 200)
+    given = Config.load(overrides=["training.epochs=3", "task=tag", "training.objective=nll"])
+    assert (given.training.epochs, given.training.batch_words) == (3, Config().training.batch_words)
+    for kind in ("bilstm", "bilstm+templates"):
+        neural = Config.load(overrides=["task=tag", f"scorer.kind={kind}"])
+        assert neural.training == Config().training
+    assert Config.from_dict(tomllib.loads(tagger.to_toml())) == Config.from_dict(tagger.to_dict()) == tagger
+
+
+def test_what_a_task_does_not_have():
+    refused("task is 'chunk'; wanted one of 'parse', 'tag'", task="chunk")
+    refused("task is 3; wanted one of", task=3)
+    refused("scorer.kind is 'bilstm'; wanted biaffine or templates where task is 'parse'", scorer={"kind": "bilstm"})
+    wanted = "templates or bilstm or bilstm+templates where task is 'tag'"
+    refused(f"scorer.kind is 'biaffine'; wanted {wanted}", task="tag", scorer={"kind": "biaffine"})
+    refused("training.objective is 'mira'; wanted nll, local, hinge or", task="tag", training={"objective": "mira"})
+    neural = {"kind": "bilstm"}
+    refused("training.objective is 'perceptron'", task="tag", scorer=neural, training={"objective": "perceptron"})
+    nothing = {**neural, "word": 0, "chars": 0}
+    refused("one of word, chars, pretrained is wanted", task="tag", scorer=nothing)
+    refused("scorer is a section, not a value", task="tag", scorer=3)
+    for name in ("transition_l1", "transition_l2"):
+        refused(f"training.{name} is -1.0; wanted 0 or more", training={name: -1})
 
 
 def test_fixed_once_made():

@@ -36,6 +36,9 @@ class Kernel(NamedTuple):
 
 #: every kernel source, with the derivative orders that its template is instantiated for
 SOURCES: dict[str, tuple[int | None, ...]] = {
+    "chain": (0, 1, 2),
+    "chain_sample": (None,),
+    "chain_topk": (None,),
     "check": (None,),
     "eisner": (0, 1, 2),
     "eisner_argmax": (None,),
@@ -45,6 +48,10 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "matrix_tree_sample": (None,),
     "mst": (None,),
     "mst_topk": (None,),
+    "viterbi": (0, 1),
+    "viterbi_averaged": (0, 1),
+    "viterbi_beam": (0, 1),
+    "viterbi_forward": (0, 1),
 }
 
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from gpuparse.corpus.inputs import Inputs, Item, sizes
@@ -16,7 +17,8 @@ from gpuparse.data.conllu import encode
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import ConlluError, Sentence
 
-Predict = Callable[[list[Sentence]], list[Prediction]]
+Predict = Callable[[list[Sentence]], list[Any]]
+Fill = Callable[[Sentence, Any], Sentence]
 BATCH_WORDS = 4000
 WINDOW = 2000
 _WINDOW_CHARACTERS = 4_000_000  # however long the sentences are
@@ -28,6 +30,7 @@ def parse_corpus(
     target: str | os.PathLike[str],
     predict: Predict,
     *,
+    fill: Fill | None = None,
     batch_words: int = BATCH_WORDS,
     window: int = WINDOW,
     confidence: bool = False,
@@ -41,14 +44,15 @@ def parse_corpus(
 ) -> Report:
     """Parse CoNLL-U files of any size, in constant memory, to one file in the same order.
 
-    HEAD and DEPREL are replaced, all else stays as it is to the byte. A sentence that is malformed, too long, or that
-    ``predict`` fails on is written as it was read and reported. The output has its name once it is complete; a run
-    that was killed goes on with ``resume`` and gives the same file as one that was not.
+    HEAD and DEPREL are replaced (or what ``fill`` replaces), all else stays as it is to the byte. A sentence that is
+    malformed, too long, or that ``predict`` fails on is written as it was read and reported. The output has its name
+    once it is complete; a run that was killed goes on with ``resume`` and gives the same file as one that was not.
 
     Args:
         source: a path, ``-`` (stdin) or ``*.gz``, or several of them.
         target: a path, ``*.gz``, or ``-`` for stdout, where there is no resuming.
-        predict: parses a batch of sentences, each of at least one word.
+        predict: parses a batch of sentences, each of at least one word; gives a ``Prediction`` of each.
+        fill: puts what ``predict`` gives into its sentence, where that is something else than a ``Prediction``.
         batch_words: the size of a batch: its sentences times the nodes (words and root) of the longest.
         window: sentences that are read, sorted by length and parsed before they are written.
         confidence: write the probability of each word's arc to MISC as ``Confidence``.
@@ -79,7 +83,9 @@ def parse_corpus(
     output, state = opened
     report = Report(state.sentences, state.words, state.failed)
     report.earlier_sentences, report.earlier_words = state.sentences, state.words
-    parsing = _Parsing(predict, batch_words, confidence, max_words, report, progress)
+    if fill is None:
+        fill = partial(with_prediction, confidence=confidence)
+    parsing = _Parsing(predict, fill, batch_words, max_words, report, progress)
     try:
         inputs = Inputs(paths, state.place)
         for items in _windows(iter(inputs), window, report):
@@ -110,15 +116,15 @@ class _Parsing:
     def __init__(
         self,
         predict: Predict,
+        fill: Fill,
         batch_words: int,
-        confidence: bool,
         max_words: int | None,
         report: Report,
         progress: Callable[[Report], None] | None,
     ) -> None:
         self.predict = predict
         self.batch_words = batch_words
-        self.confidence = confidence
+        self.fill = fill
         self.max_words = max_words
         self.report = report
         self.progress = progress
@@ -190,15 +196,17 @@ class _Parsing:
         with _timed(self.report, "write"):
             if len(predictions) != len(sentences):
                 raise RuntimeError(f"{len(predictions)} predictions for {len(sentences)} sentences")
-            return [self._parsed(*pair) for pair in zip(sentences, predictions, strict=True)]
+            return [self.fill(*pair) for pair in zip(sentences, predictions, strict=True)]
 
-    def _parsed(self, sentence: Sentence, prediction: Prediction) -> Sentence:
-        misc = None
-        if self.confidence:
-            if prediction.confidence is None:
-                raise RuntimeError("a prediction without confidence")
-            misc = {"Confidence": [f"{probability:.4f}" for probability in prediction.confidence]}
-        return sentence.with_parse(prediction.heads, prediction.deprels, misc)
+
+def with_prediction(sentence: Sentence, prediction: Prediction, confidence: bool = False) -> Sentence:
+    """A sentence with its parse and, where wanted, the confidence."""
+    misc = None
+    if confidence:
+        if prediction.confidence is None:
+            raise RuntimeError("a prediction without confidence")
+        misc = {"Confidence": [f"{probability:.4f}" for probability in prediction.confidence]}
+    return sentence.with_parse(prediction.heads, prediction.deprels, misc)
 
 
 def _windows(items: Iterator[Item], count: int, report: Report) -> Iterator[list[Item]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,26 +13,24 @@ from torch import Tensor
 
 from gpuparse.data.vocab import ROOT, Example, Index, Ints, form_characters
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True)
-class Batch:
+class Tokens:
     """Sentences in numbers, node 0 the root; 0 pads, 1 is unknown, 2 the root (see ``data.vocab``)."""
 
     lengths: Int64[Tensor, " B"]
     words: Int64[Tensor, "B N"]
-    prefixes: Int64[Tensor, "B N"]
-    tags: Int64[Tensor, "B N"]
-    feats: Int64[Tensor, "B N F"]  # a bag of features a word
     forms: Int64[Tensor, "B N"]  # rows of chars
     chars: Int64[Tensor, "U C"]  # the characters of the different forms in the batch
-    heads: Int64[Tensor, "B N"] | None  # −1 at node 0 and past the end
-    labels: Int64[Tensor, "B N"] | None  # the same, and −1 where the label is unknown
     texts: list[list[str]]  # the forms themselves, the root's first: for encoders with a tokeniser of their own
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> Self:
         """The same on another device."""
         moved: dict[str, Any] = {
             field.name: value.to(device, non_blocking=True)
@@ -42,39 +40,60 @@ class Batch:
         return replace(self, **moved)
 
 
+@dataclass(frozen=True)
+class Batch(Tokens):
+    """Sentences to parse."""
+
+    prefixes: Int64[Tensor, "B N"]
+    tags: Int64[Tensor, "B N"]
+    feats: Int64[Tensor, "B N F"]  # a bag of features a word
+    heads: Int64[Tensor, "B N"] | None  # −1 at node 0 and past the end
+    labels: Int64[Tensor, "B N"] | None  # the same, and −1 where the label is unknown
+
+
 def collate(examples: Sequence[Example], chars: Index) -> Batch:
     """Pad examples to a batch on the CPU. Heads and labels are there if all the examples have them."""
     size = len(examples)
     nodes = max((len(example.forms) for example in examples), default=1)
-
-    def pad(arrays: Sequence[Ints], value: int = 0) -> Tensor:
-        out = np.full((size, nodes), value, dtype=np.int64)
-        for row, array in zip(out, arrays, strict=True):
-            row[: len(array)] = array
-        return torch.from_numpy(out)
-
     most = max((len(bag) for example in examples for bag in example.feats), default=1)
     feats = np.zeros((size, nodes, most), dtype=np.int64)
-    forms = np.zeros((size, nodes), dtype=np.int64)
-    row_of: dict[str, int] = {"": 0}  # the root's form is empty
     for number, example in enumerate(examples):
         for node, bag in enumerate(example.feats):
             feats[number, node, : len(bag)] = bag
-        forms[number, : len(example.forms)] = [row_of.setdefault(form, len(row_of)) for form in example.forms]
     heads = [example.heads for example in examples if example.heads is not None]
     labels = [example.labels for example in examples if example.labels is not None]
     return Batch(
-        lengths=torch.tensor([example.length for example in examples], dtype=torch.int64),
-        words=pad([example.words for example in examples]),
-        prefixes=pad([example.prefixes for example in examples]),
-        tags=pad([example.tags for example in examples]),
+        **tokens([example.words for example in examples], [example.forms for example in examples], chars),
+        prefixes=pad([example.prefixes for example in examples], nodes),
+        tags=pad([example.tags for example in examples], nodes),
         feats=torch.from_numpy(feats),
-        forms=torch.from_numpy(forms),
-        chars=_characters(list(row_of), chars),
-        heads=pad(heads, -1) if len(heads) == size else None,
-        labels=pad(labels, -1) if len(labels) == size else None,
-        texts=[example.forms for example in examples],
+        heads=pad(heads, nodes, -1) if len(heads) == size else None,
+        labels=pad(labels, nodes, -1) if len(labels) == size else None,
     )
+
+
+def pad(arrays: Sequence[Ints], width: int, value: int = 0) -> Int64[Tensor, "B width"]:
+    """Rows of different lengths as one tensor."""
+    out = np.full((len(arrays), width), value, dtype=np.int64)
+    for row, array in zip(out, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(out)
+
+
+def tokens(words: Sequence[Ints], texts: list[list[str]], chars: Index) -> dict[str, Any]:
+    """The fields of ``Tokens``, of the numbers of the words and their forms, both with the root."""
+    nodes = max(map(len, texts), default=1)
+    forms = np.zeros((len(texts), nodes), dtype=np.int64)
+    row_of: dict[str, int] = {"": 0}  # the root's form is empty
+    for row, text in zip(forms, texts, strict=True):
+        row[: len(text)] = [row_of.setdefault(form, len(row_of)) for form in text]
+    return {
+        "lengths": torch.tensor([len(text) - 1 for text in texts], dtype=torch.int64),
+        "words": pad(words, nodes),
+        "forms": torch.from_numpy(forms),
+        "chars": _characters(list(row_of), chars),
+        "texts": texts,
+    }
 
 
 def _characters(forms: list[str], chars: Index) -> Int64[Tensor, "U C"]:

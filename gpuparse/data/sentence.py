@@ -172,11 +172,30 @@ class Sentence:
             _check_values(f"misc[{key!r}]", values, count)
             new = [_with_key(old, key, value) for old, value in zip(self._pick(fields, 9), values, strict=True)]
             self._replace(fields, 9, new)
+        return self._of(fields)
+
+    def with_tags(
+        self,
+        *,
+        upos: Sequence[str] | None = None,
+        xpos: Sequence[str] | None = None,
+        feats: Sequence[str] | None = None,
+    ) -> Sentence:
+        """The same sentence with other tags in the columns that are given; all else is as it was, to the byte."""
+        fields = self._split().copy()
+        for index, name, values in ((3, "upos", upos), (4, "xpos", xpos), (5, "feats", feats)):
+            if values is not None:
+                _check_values(name, values, len(self))
+                self._replace(fields, index, values)
+        return self._of(fields) if fields else Sentence(self.text, self.source, self.line)
+
+    def _of(self, fields: list[str]) -> Sentence:
+        """A sentence with other fields in the same lines."""
         before, after = self._parts
         text = "\t".join(fields).replace("\t\n\t", "\n")
-        parsed = Sentence(f"{before}{text}{after}", self.source, self.line)
-        parsed._fields, parsed._rows, parsed._parts = fields, self._rows, self._parts
-        return parsed
+        changed = Sentence(f"{before}{text}{after}", self.source, self.line)
+        changed._fields, changed._rows, changed._parts = fields, self._rows, self._parts
+        return changed
 
     def check(self) -> None:
         """Raise :class:`ConlluError` unless every line has ten columns and the IDs count the words from 1."""

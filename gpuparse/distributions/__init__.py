@@ -1,7 +1,17 @@
-"""Exact distributions over dependency trees, one file each."""
+"""Exact distributions over dependency trees and over chains of tags, one file each."""
 
+from gpuparse.distributions.chains import ChainDistribution
 from gpuparse.distributions.nonprojective import NonProjectiveTrees
 from gpuparse.distributions.projective import ProjectiveTrees
+from gpuparse.distributions.tag_chains import TagChains
 from gpuparse.distributions.trees import TreeDistribution
+from gpuparse.distributions.trigram_chains import TrigramChains
 
-__all__ = ["NonProjectiveTrees", "ProjectiveTrees", "TreeDistribution"]
+__all__ = [
+    "ChainDistribution",
+    "NonProjectiveTrees",
+    "ProjectiveTrees",
+    "TagChains",
+    "TreeDistribution",
+    "TrigramChains",
+]

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from gpuparse.config import ScorerConfig
-from gpuparse.data.batches import Batch
+from gpuparse.data.batches import Batch, Tokens
+from gpuparse.data.tagging import TagVocabulary
 from gpuparse.data.vocab import PAD, UNKNOWN, Vocabulary
 from gpuparse.nn.dropout import drop_vectors
 
@@ -43,27 +44,31 @@ class CharacterEncoder(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """The parts' vectors side by side; in training whole parts are dropped."""
+    """The parts' vectors side by side; in training whole parts are dropped. A tagger has none of tags and features."""
 
-    def __init__(self, config: ScorerConfig, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: ScorerConfig, vocabulary: Vocabulary | TagVocabulary) -> None:
         super().__init__()
         self.dropout = config.embedding_dropout
+        self.out_features = config.word + config.chars
         self.word = _table(len(vocabulary.words), config.word)
-        self.tag = _table(len(vocabulary.tags), config.tag)
-        self.feats = _table(len(vocabulary.feats), config.feats)
+        self.tag = self.feats = None
+        if isinstance(vocabulary, Vocabulary):
+            self.tag = _table(len(vocabulary.tags), config.tag)
+            self.feats = _table(len(vocabulary.feats), config.feats)
+            self.out_features += config.tag + config.feats
         self.chars = CharacterEncoder(len(vocabulary.chars), config.char, config.chars) if config.chars else None
-        self.out_features = config.word + config.chars + config.tag + config.feats
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B N D"]:
+    def forward(self, batch: Tokens) -> Float[Tensor, "B N D"]:
         vectors = []
         if self.word is not None:
             vectors.append(self.word(batch.words))
         if self.chars is not None:
             vectors.append(embedding(batch.forms, self.chars(batch.chars)))
-        if self.tag is not None:
-            vectors.append(self.tag(batch.tags))
-        if self.feats is not None:
-            vectors.append(self.feats(batch.feats).sum(-2))  # PAD's vector is zero
+        if isinstance(batch, Batch):
+            if self.tag is not None:
+                vectors.append(self.tag(batch.tags))
+            if self.feats is not None:
+                vectors.append(self.feats(batch.feats).sum(-2))  # PAD's vector is zero
         if self.training and self.dropout > 0:
             vectors = drop_vectors(vectors, self.dropout)
         return torch.cat(vectors, -1)

@@ -13,35 +13,16 @@ from typing import Any
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from gpuparse import plain
-from gpuparse.backend import has_kernel
 from gpuparse.ops import launch
-from gpuparse.ops.launch import NUMBERS, Batch
-
-LIBRARY = torch.library.Library("gpuparse", "DEF")
+from gpuparse.ops.launch import Batch
+from gpuparse.ops.library import define as _define
+from gpuparse.ops.library import differentiable as _differentiable
+from gpuparse.ops.library import takes_kernels
 
 Arcs = Float[Tensor, "B N N"]
 Lengths = Int[Tensor, " B"]
-
-
-def takes_kernels(arcs: Tensor, kernel: str) -> bool:
-    """Whether this kernel's operator serves this tensor (or would, for a fake one), or the plain torch path does."""
-    return isinstance(arcs, FakeTensor) or has_kernel(arcs.device.type, kernel, NUMBERS[arcs.dtype])
-
-
-def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
-    name = schema.split("(")[0]
-    LIBRARY.define(schema)
-    LIBRARY.impl(name, run, "CPU")
-    LIBRARY.impl(name, run, "CUDA")
-    torch.library.register_fake(f"gpuparse::{name}", fake, lib=LIBRARY)
-    return getattr(torch.ops.gpuparse, name).default
-
-
-def _differentiable(op: Callable[..., Any], setup: Callable[..., None], backward: Callable[..., Any]) -> None:
-    torch.library.register_autograd(op, backward, setup_context=setup, lib=LIBRARY)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

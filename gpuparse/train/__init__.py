@@ -1,6 +1,6 @@
-"""Training a parser: the data, the losses, the loop, checkpoints."""
+"""Training parsers and taggers: the data, the losses, the loop, checkpoints."""
 
-from gpuparse.train.loop import train
+from gpuparse.train.loop import train, train_tagger
 from gpuparse.train.report import Report
 
-__all__ = ["Report", "train"]
+__all__ = ["Report", "train", "train_tagger"]

@@ -17,7 +17,7 @@ NAME = "training.safetensors"
 FORMAT = 1
 
 
-def save_checkpoint(directory: Path, learner: Learner, position: dict[str, Any]) -> None:
+def save_checkpoint(directory: Path, learner: Learner[Any], position: dict[str, Any]) -> None:
     """Write weights, the learner's state and where the run is."""
     tensors = {f"model.{name}": value for name, value in learner.model.state_dict().items()}
     tensors |= {f"learner.{name}": value for name, value in learner.state().items()}
@@ -26,7 +26,7 @@ def save_checkpoint(directory: Path, learner: Learner, position: dict[str, Any])
     write_bytes(directory / NAME, save(tensors, metadata))
 
 
-def load_checkpoint(directory: Path, learner: Learner) -> dict[str, Any]:
+def load_checkpoint(directory: Path, learner: Learner[Any]) -> dict[str, Any]:
     """Put the run back where it was; returns its position."""
     position = read_position(directory)
     tensors: dict[str, Tensor] = {}

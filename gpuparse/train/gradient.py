@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Generic
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,15 @@ from torch import Tensor, nn
 from gpuparse.config import TrainingConfig
 from gpuparse.data.batches import Batch
 from gpuparse.train.distributed import Processes
+from gpuparse.train.learner import AnyBatch
 from gpuparse.train.objectives import label_loss, tree_objective
 
 
-class GradientLearner:
+class Descent(ABC, Generic[AnyBatch]):
     """Learns a scorer by the gradient of a loss.
 
-    The scores are cut from the scorer's graph: the tree's loss is taken and differentiated by itself, then its
-    gradient is sent on into the scorer. So the time of the inference, forward and backward, is known.
+    The scores are cut from the scorer's graph: the loss of a structure is taken and differentiated by itself, then
+    its gradient is sent on into the scorer. So the time of the inference, forward and backward, is known.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:
@@ -29,15 +32,9 @@ class GradientLearner:
         self.model = model
         self.config = config
         self.processes = processes or Processes()
-        self.objective = tree_objective(
-            config.objective,
-            projective=config.projective,
-            single_root=config.single_root,
-            margin=config.margin,
-        )
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        pretrained = [p for name, p in self.parameters.items() if name.startswith("pretrained.model.")]
-        others = [p for name, p in self.parameters.items() if not name.startswith("pretrained.model.")]
+        pretrained = [p for name, p in self.parameters.items() if "pretrained.model." in name]
+        others = [p for name, p in self.parameters.items() if "pretrained.model." not in name]
         groups = [{"params": others, "share": 1.0}, {"params": pretrained, "share": config.pretrained_rate}]
         self.optimizer = torch.optim.AdamW(
             [group for group in groups if group["params"]],
@@ -49,7 +46,7 @@ class GradientLearner:
         self.average = [p.detach().clone() for p in self.parameters.values()] if config.average else None
         self.steps = 0
 
-    def step(self, batch: Batch | None, *, words: int, progress: float) -> dict[str, float]:
+    def step(self, batch: AnyBatch | None, *, words: int, progress: float) -> dict[str, float]:
         """One update. See ``Learner``."""
         config = self.config
         parameters = list(self.parameters.values())
@@ -73,6 +70,7 @@ class GradientLearner:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["share"]
         self.optimizer.step()
+        self._after(rate)
         self.steps += 1
         if self.average is not None:
             # A short average at first, so that the beginning is forgotten.
@@ -85,20 +83,12 @@ class GradientLearner:
             "seconds_inference": inference,
         }
 
-    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:
-        """Gradients of the loss per word of the whole batch; the loss, and the seconds in tree inference."""
-        assert batch.heads is not None and batch.labels is not None
-        device = batch.heads.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
-            scored = self.model(batch)
-            labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
-        clock = Stopwatch(device)
-        arcs = scored.scores.arcs.detach().requires_grad_()
-        trees = self.objective(arcs, batch.lengths, batch.heads).sum() / words
-        (gradient,) = torch.autograd.grad(trees, arcs)
-        inference = clock.seconds()
-        torch.autograd.backward([scored.scores.arcs, labels], [gradient, None])
-        return (trees.detach() + labels.detach()).double(), inference
+    @abstractmethod
+    def _backward(self, batch: AnyBatch, words: int) -> tuple[Tensor, float]:
+        """Gradients of the loss per word of the whole batch; the loss, and the seconds in inference."""
+
+    def _after(self, rate: float) -> None:
+        """What is done to the weights after a step at this rate."""
 
     def state(self) -> dict[str, Tensor]:
         """Moments, averages and the count of steps."""
@@ -139,6 +129,33 @@ class GradientLearner:
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:
         torch._foreach_copy_(list(self.parameters.values()), values)
+
+
+class GradientLearner(Descent[Batch]):
+    """The same for parsers: trees, and labels given the right heads."""
+
+    def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:
+        super().__init__(model, config, processes)
+        self.objective = tree_objective(
+            config.objective,  # type: ignore[arg-type]
+            projective=config.projective,
+            single_root=config.single_root,
+            margin=config.margin,
+        )
+
+    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:
+        assert batch.heads is not None and batch.labels is not None
+        device = batch.heads.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
+            scored = self.model(batch)
+            labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
+        clock = Stopwatch(device)
+        arcs = scored.scores.arcs.detach().requires_grad_()
+        trees = self.objective(arcs, batch.lengths, batch.heads).sum() / words
+        (gradient,) = torch.autograd.grad(trees, arcs)
+        inference = clock.seconds()
+        torch.autograd.backward([scored.scores.arcs, labels], [gradient, None])
+        return (trees.detach() + labels.detach()).double(), inference
 
 
 class Stopwatch:

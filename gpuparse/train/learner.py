@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from gpuparse.data.batches import Batch
+from gpuparse.data.batches import Tokens
+
+AnyBatch = TypeVar("AnyBatch", bound=Tokens, contravariant=True)
 
 
-class Learner(Protocol):
+class Learner(Protocol[AnyBatch]):
     """A way to learn from batches."""
 
     model: nn.Module
 
-    def step(self, batch: Batch | None, *, words: int, progress: float) -> dict[str, float]:
+    def step(self, batch: AnyBatch | None, *, words: int, progress: float) -> dict[str, float]:
         """One update.
 
         Args:
-            batch: this process' part of the batch, with heads and labels; ``None`` if it has none.
+            batch: this process' part of the batch, with the right answers; ``None`` if it has none.
             words: words of the whole batch, all processes together.
             progress: how far training is, in [0, 1).
 

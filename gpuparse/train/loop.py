@@ -10,19 +10,17 @@ from typing import Any
 import torch
 
 from gpuparse.config import Config
-from gpuparse.data.batches import Batch, collate, shuffled_batches
+from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
-from gpuparse.data.vocab import Example, Vocabulary
-from gpuparse.evaluate import attachment_scores
 from gpuparse.files import read_json, remove_leftovers, write_json
-from gpuparse.nn.templates import TemplateScorer
+from gpuparse.nn.saved import FILES
 from gpuparse.parser import Parser
+from gpuparse.tagger import Tagger
 from gpuparse.train import checkpoint
 from gpuparse.train.distributed import Processes, own_device, processes
-from gpuparse.train.gradient import GradientLearner
-from gpuparse.train.learner import Learner
-from gpuparse.train.online import OnlineLearner
 from gpuparse.train.report import Log, Report, draw_curve
+from gpuparse.train.tagging import Tagging
+from gpuparse.train.task import Parsing, Task
 from gpuparse.train.treebank import Treebank, load_treebank
 
 LOG, CURVE, FINISHED = "log.jsonl", "curve.png", "training.json"
@@ -55,9 +53,43 @@ def train(
 
     Under ``torchrun`` the processes share each batch. Without dev data the last weights are kept.
     """
+    _check_task(config, "parse")
+    _train(config, directory, train, dev, resume, overwrite, device, report)
+    return Parser.load(directory, own_device(device))
+
+
+def train_tagger(
+    config: Config,
+    directory: Path | str,
+    *,
+    train: Iterable[Sentence] | None = None,
+    dev: Iterable[Sentence] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str = "cpu",
+    report: Report | None = None,
+) -> Tagger:
+    """Train a tagger and keep the best one, by accuracy on the dev data, in a directory; all as for a parser."""
+    _check_task(config, "tag")
+    _train(config, directory, train, dev, resume, overwrite, device, report)
+    return Tagger.load(directory, own_device(device))
+
+
+def _train(
+    config: Config,
+    directory: Path | str,
+    train: Iterable[Sentence] | None,
+    dev: Iterable[Sentence] | None,
+    resume: bool,
+    overwrite: bool,
+    device: torch.device | str,
+    report: Report | None,
+) -> None:
+    """Leave a trained model in the directory."""
     directory, device = Path(directory), own_device(device)
     report = report or Report()
-    _check_first_order(config)
+    kind: type[Task] = Parsing if config.task == "parse" else Tagging
+    kind.check(config)
     _check_directory(directory, resume, overwrite)
     treebank = load_treebank(config, train, dev)
     finished = directory / FINISHED
@@ -65,13 +97,13 @@ def train(
         _check_same(read_json(finished), config, treebank, directory)
         (directory / checkpoint.NAME).unlink(missing_ok=True)
         report.note(f"{directory}: training was finished before")
-        return Parser.load(directory, device)
+        return
     with processes(device) as group:
         if not group.first:
             report = Report()
         for note in treebank.notes:
             report.note(note)
-        run = _Run(config, directory, treebank, device, group, report)
+        run = _Run(kind(config, treebank.train, device, group), config, directory, treebank, device, group, report)
         try:
             run.begin(resume)
             group.wait()
@@ -80,7 +112,6 @@ def train(
             group.wait()
         finally:
             run.close()
-    return Parser.load(directory, device)
 
 
 class _Run:
@@ -88,6 +119,7 @@ class _Run:
 
     def __init__(
         self,
+        task: Task,
         config: Config,
         directory: Path,
         treebank: Treebank,
@@ -95,17 +127,14 @@ class _Run:
         group: Processes,
         report: Report,
     ) -> None:
-        self.config, self.directory, self.treebank = config, directory, treebank
+        self.task, self.config, self.directory, self.treebank = task, config, directory, treebank
         self.device, self.group, self.report = device, group, report
-        vocabulary = Vocabulary.build(treebank.train, min_count=config.data.min_count)
-        self.parser = Parser.new(config, vocabulary).to(device)
-        self.learner = _learner(self.parser, config, group)
-        self.examples: list[Example] = [vocabulary.encode(sentence, tree=True) for sentence in treebank.train]
-        self.lengths = [example.length for example in self.examples]
+        self.model, self.learner = task.model, task.learner
+        self.lengths = [len(sentence) for sentence in treebank.train]
         self.epoch = self.batch = self.steps = 0
         self.best: dict[str, Any] = {}
         self.loss = self.words = 0.0  # of this epoch so far
-        self.seconds = self.step_seconds = self.inference = 0.0  # in all, in steps, in their tree inference
+        self.seconds = self.step_seconds = self.inference = 0.0  # in all, in steps, in their inference
         self.saved = time.perf_counter()
         self.log: Log | None = None
 
@@ -118,7 +147,7 @@ class _Run:
             )
         if self.group.first:
             self.directory.mkdir(parents=True, exist_ok=True)
-            for name in (*Parser.FILES, checkpoint.NAME, FINISHED, LOG, CURVE):
+            for name in (*FILES, checkpoint.NAME, FINISHED, LOG, CURVE):
                 remove_leftovers(self.directory / name)
         if resumed:
             self._resume()
@@ -158,10 +187,10 @@ class _Run:
             self.log.write(
                 "start",
                 config=self.config.to_dict(),
-                sentences=len(self.examples),
+                sentences=len(self.lengths),
                 words=sum(self.lengths),
                 dev_sentences=len(self.treebank.dev),
-                parameters=sum(p.numel() for p in self.parser.scorer.parameters()),
+                parameters=sum(p.numel() for p in self.model.scorer.parameters()),
                 processes=self.group.world,
                 threads=torch.get_num_threads(),
             )
@@ -170,7 +199,7 @@ class _Run:
             self._epoch()
 
     def _stale(self) -> bool:
-        """Whether dev LAS has not risen for as long as the user would wait."""
+        """Whether the dev score has not risen for as long as the user would wait."""
         patience = self.config.training.patience
         return bool(patience and self.best and self.epoch - self.best["epoch"] >= patience)
 
@@ -183,7 +212,7 @@ class _Run:
             indices = batches[self.batch]
             words = sum(self.lengths[index] for index in indices)
             progress = (self.epoch + self.batch / len(batches)) / training.epochs
-            batch = self._collate(self.group.part(indices))
+            batch = self.task.batch(self.group.part(indices))
             step_began = time.perf_counter()
             stats = self.learner.step(batch, words=words, progress=progress)
             self.step_seconds += time.perf_counter() - step_began
@@ -220,31 +249,30 @@ class _Run:
             "inference_share": round(self.inference / self.step_seconds, 4),
         }
         better = True
+        names = [f"dev_{name}" for name in self.task.scores]
         # All the processes have the same weights; the first one evaluates, and the others learn what came out.
-        scores = torch.zeros(2, dtype=torch.float64, device=self.device)
+        scores = torch.zeros(len(names), dtype=torch.float64, device=self.device)
         with self.learner.evaluation_weights():
-            if not all(bool(weights.isfinite().all()) for weights in self.parser.scorer.parameters()):
+            if not all(bool(weights.isfinite().all()) for weights in self.model.scorer.parameters()):
                 raise _diverged(f"the weights after epoch {self.epoch + 1} are no numbers")
             if self.group.first and self.treebank.dev:
                 began = time.perf_counter()
                 try:
-                    predictions = self.parser.predict(self.treebank.dev, **_options(self.config))
+                    scores += scores.new_tensor(self.task.evaluate(self.treebank.dev))
                 except ValueError as error:
-                    raise _diverged(f"after epoch {self.epoch + 1} the dev data cannot be parsed: {error}") from None
-                scores += scores.new_tensor(attachment_scores(self.treebank.dev, predictions))
-                record |= {"dev_uas": scores[0].item(), "dev_las": scores[1].item()}
+                    what = f"the dev data cannot be {self.task.done}"
+                    raise _diverged(f"after epoch {self.epoch + 1} {what}: {error}") from None
+                record |= dict(zip(names, scores.tolist(), strict=True))
                 record["dev_seconds"] = round(time.perf_counter() - began, 1)
             self.group.sum_([scores])
-            uas, las = scores.tolist()
-            if self.treebank.dev:
-                better = not self.best or las > self.best["dev_las"]
+            found = dict(zip(names, scores.tolist(), strict=True)) if self.treebank.dev else {}
+            if found and self.best:
+                better = found[names[-1]] > self.best[names[-1]]
             if better:
-                self.best = {"epoch": self.epoch + 1, "dev_uas": uas, "dev_las": las}
-                if not self.treebank.dev:
-                    self.best = {"epoch": self.epoch + 1}
-                self.parser.results = self.best
+                self.best = {"epoch": self.epoch + 1, **found}
+                self.model.results = self.best
                 if self.group.first:
-                    self.parser.save(self.directory)
+                    self.model.save(self.directory)
         record["best"] = better
         if self.log is not None:
             self.report.epoch(self.log.write("epoch", **record))
@@ -272,30 +300,6 @@ class _Run:
         if self.log is not None:
             self.log.close()
 
-    def _collate(self, indices: list[int]) -> Batch | None:
-        if not indices:
-            return None
-        return collate([self.examples[index] for index in indices], self.parser.vocabulary.chars).to(self.device)
-
-
-def _learner(parser: Parser, config: Config, group: Processes) -> Learner:
-    training = config.training
-    if training.objective in ("perceptron", "mira"):
-        assert isinstance(parser.scorer, TemplateScorer)
-        return OnlineLearner(
-            parser.scorer,
-            algorithm="mira" if training.objective == "mira" else "perceptron",
-            C=training.aggressiveness,
-            projective=training.projective,
-            single_root=training.single_root,
-            processes=group,
-        )
-    return GradientLearner(parser.scorer, training, group)
-
-
-def _options(config: Config) -> dict[str, Any]:
-    return {"projective": config.training.projective, "single_root": config.training.single_root}
-
 
 def _identity(config: Config, treebank: Treebank) -> dict[str, Any]:
     return {"config": config.to_dict(), "data": treebank.fingerprint()}
@@ -307,14 +311,17 @@ _FREE = {"training": {"checkpoint_seconds"}, "data": {"train", "dev"}}
 
 def _check_same(before: dict[str, Any], config: Config, treebank: Treebank, directory: Path) -> None:
     now = config.to_dict()
+    changed = [("task", before["config"].get("task", "parse"), now.pop("task"))]
     for section, values in now.items():
         for name, value in values.items():
-            old = before["config"].get(section, {}).get(name)
-            if old != value and name not in _FREE.get(section, ()):
-                raise ValueError(
-                    f"{directory}: cannot go on, {section}.{name} was {old!r} and is {value!r} now; "
-                    "leave it as it was, or begin anew with --overwrite"
-                )
+            if name not in _FREE.get(section, ()):
+                changed.append((f"{section}.{name}", before["config"].get(section, {}).get(name), value))
+    for name, old, value in changed:
+        if old != value:
+            raise ValueError(
+                f"{directory}: cannot go on, {name} was {old!r} and is {value!r} now; "
+                "leave it as it was, or begin anew with --overwrite"
+            )
     if before["data"] != treebank.fingerprint():
         raise ValueError(
             f"{directory}: cannot go on, the training or dev data are not what they were; "
@@ -337,14 +344,10 @@ def _check_directory(directory: Path, resume: bool, overwrite: bool) -> None:
         raise ValueError("--resume and --overwrite: one or the other")
 
 
-def _check_first_order(config: Config) -> None:
-    """Pairs of arcs are scored where asked for, but every objective and decoder here is of single arcs."""
-    for name in ("grandparents", "siblings"):
-        if getattr(config.scorer, name):
-            raise ValueError(
-                f"scorer.{name}: training.objective {config.training.objective!r} is first order and would not learn "
-                "them; set it to 0"
-            )
+def _check_task(config: Config, task: str) -> None:
+    if config.task != task:
+        function = "train" if config.task == "parse" else "train_tagger"
+        raise ValueError(f"config.task is {config.task!r}: {function}() trains it")
 
 
 def _diverged(what: str) -> ValueError:

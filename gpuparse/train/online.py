@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Float64, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpuparse.data.batches import Batch
 from gpuparse.decode import decode
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.scores import Scores
+from gpuparse.train.averaged import AveragedLearner, Update
 from gpuparse.train.distributed import Processes
 from gpuparse.train.gradient import Stopwatch
 from gpuparse.trees import is_word
 
 
-class Update(NamedTuple):
-    """A sparse change of weights: to each entry add its amount; an entry may be there several times."""
-
-    entries: Int64[Tensor, " D"]
-    amounts: Float64[Tensor, " D"]
-
-
-class OnlineLearner:
+class OnlineLearner(AveragedLearner):
     """Learns by parsing: where the best tree is wrong, weights move from its features to the right tree's.
 
     A sentence's step is τ × (features of the right tree − features of the predicted one). The perceptron has τ = 1.
@@ -38,9 +30,7 @@ class OnlineLearner:
     up. Batches of one sentence are the classical algorithm; small batches learn almost the same faster, large ones
     step too far where sentences share features.
 
-    The weights to evaluate are the mean over all steps of the weights after each, kept as w − u / steps, where u has
-    each change times the steps before it: exact, and no work for weights that do not change. A step waits for the
-    device.
+    The weights to evaluate are the mean over all steps of the weights after each. A step waits for the device.
 
     Args:
         model: what is trained; its weights change in place.
@@ -70,24 +60,21 @@ class OnlineLearner:
             raise ValueError(f"C is {C}; wanted a number above 0")
         if not isinstance(model, TemplateScorer):
             raise ValueError(f"model is a {type(model).__name__}; {algorithm} trains a TemplateScorer")
-        self.model: nn.Module = model
+        weights = {"weights": model.weights, "label_weights": model.label_weights}
+        super().__init__(model, weights, processes)
         self.scorer = model
         self.algorithm = algorithm
         self.C = C
         self.projective = projective
         self.single_root = single_root
         self.cost_augmented = algorithm == "mira" if cost_augmented is None else cost_augmented
-        self.processes = processes or Processes()
-        self.steps = 0
-        self._sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in self._parameters()}
 
     @torch.no_grad()
     def step(self, batch: Batch | None, *, words: int | None = None, progress: float = 0.0) -> dict[str, float]:
         """One update (see ``Learner``); the loss is the share of wrong heads in the predicted trees."""
         device = self.scorer.weights.device
         counts = torch.zeros(2, dtype=torch.float64, device=device)  # wrong heads, wrong labels
-        none = Update(torch.zeros(0, dtype=torch.int64, device=device), counts[:0])
-        trees, labels, inference = none, none, 0.0
+        trees, labels, inference = None, None, 0.0
         if batch is not None:
             trees, labels, inference = self._learn(batch, counts)
             words = int(batch.lengths.sum()) if words is None else words
@@ -98,34 +85,7 @@ class OnlineLearner:
         wrong, wrong_labels = (counts / max(1, words or 0)).tolist()
         return {"loss": wrong, "wrong_labels": wrong_labels, "seconds_inference": inference}
 
-    def state(self) -> dict[str, Tensor]:
-        """The sums for averaging and the number of steps."""
-        return {"steps": torch.tensor(self.steps), **{f"sum.{name}": value for name, value in self._sums.items()}}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Put back what ``state()`` gave."""
-        self.steps = int(state["steps"])
-        for name, value in self._sums.items():
-            value.copy_(state[f"sum.{name}"])
-
-    @contextmanager
-    def evaluation_weights(self) -> Iterator[None]:
-        """Within it the model has the averaged weights."""
-        kept = {name: parameter.detach().clone() for name, parameter in self._parameters()}
-        try:
-            with torch.no_grad():
-                for name, parameter in self._parameters():
-                    parameter.copy_(parameter.double() - self._sums[name] / max(1, self.steps))
-            yield
-        finally:
-            with torch.no_grad():
-                for name, parameter in self._parameters():
-                    parameter.copy_(kept[name])
-
-    def _parameters(self) -> tuple[tuple[str, Tensor], ...]:
-        return (("weights", self.scorer.weights), ("label_weights", self.scorer.label_weights))
-
-    def _learn(self, batch: Batch, counts: Float64[Tensor, " two"]) -> tuple[Update, Update, float]:
+    def _learn(self, batch: Batch, counts: Float64[Tensor, " two"]) -> tuple[Update, Update | None, float]:
         """What to change for a batch, and the seconds in tree inference; adds up the wrong heads and labels."""
         gold = batch.heads
         if gold is None:
@@ -145,7 +105,7 @@ class OnlineLearner:
         trees = self._update(self.scorer.weights, sentence, more, less, wrong)
         counts[0] += wrong.sum()
         if batch.labels is None:
-            return trees, Update(sentence[:0], counts[:0]), inference
+            return trees, None, inference
         best = self.scorer.score_labels(nodes, gold).argmax(-1)
         missed = (best != batch.labels) & (batch.labels >= 0)
         sentence, word = missed.nonzero().unbind(-1)
@@ -192,20 +152,3 @@ class OnlineLearner:
             amounts = amounts * steps[owner]
         changed = amounts != 0
         return Update(entries[changed], amounts[changed])
-
-    def _change(self, name: str, update: Update) -> None:
-        """Add an update to the weights, and to their sum times the steps before this one."""
-        weights, total = dict(self._parameters())[name].view(-1), self._sums[name].view(-1)
-        entries, amounts = update
-        if self.processes.world > 1:
-            change = torch.zeros_like(total).index_put_((entries,), amounts, accumulate=True)
-            self.processes.sum_([change])
-            entries = change.nonzero()[:, 0]
-            amounts = change[entries]
-        # What is added to the sum has to be what the weights in their precision really change by.
-        entries, place = torch.unique(entries, return_inverse=True)
-        amounts = amounts.new_zeros(len(entries)).index_put_((place,), amounts, accumulate=True)
-        before = weights[entries]
-        after = (before.double() + amounts).to(weights.dtype)
-        weights[entries] = after
-        total[entries] += self.steps * (after.double() - before.double())

@@ -89,10 +89,13 @@ def draw_curve(log: Path, target: Path) -> bool:
     left.set_ylim(bottom=0)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     lines = left.get_lines()
-    if any("dev_las" in record for record in epochs):
+    styles = {"dev_uas": "C0--", "dev_las": "C0-", "dev_accuracy": "C0-"}
+    if any(name in record for record in epochs for name in styles):
         right = left.twinx()
-        for name, style in (("dev_uas", "C0--"), ("dev_las", "C0-")):
-            right.plot(number, [100 * record[name] for record in epochs], style, label=name.replace("_", " ").upper())
+        for name, style in styles.items():
+            if all(name in record for record in epochs):
+                shown = "dev accuracy" if name == "dev_accuracy" else name.replace("_", " ").upper()
+                right.plot(number, [100 * record[name] for record in epochs], style, label=shown)
         right.set_ylabel("accuracy, %")
         lines = [*lines, *right.get_lines()]
     left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")

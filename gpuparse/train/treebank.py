@@ -10,6 +10,7 @@ from gpuparse.config import Config
 from gpuparse.data.artificial import builtin_treebank
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import ConlluError, Sentence, check_tree
+from gpuparse.data.tagging import TagSet
 
 
 class Treebank(NamedTuple):
@@ -35,10 +36,10 @@ def load_treebank(
 ) -> Treebank:
     """Read the data that the configuration names, unless sentences are given.
 
-    A malformed sentence, or one whose heads are no tree, is a ``ConlluError`` that names file and line, or is left out
-    and noted where ``data.on_bad`` is "skip". What the objective cannot learn from is left out of training and noted:
-    longer sentences than ``data.max_words``, and crossing ones where only projective trees are summed. Comments
-    without a sentence do not count.
+    A malformed sentence, or for a parser one whose heads are no tree, is a ``ConlluError`` that names file and line, or
+    is left out and noted where ``data.on_bad`` is "skip". What the objective cannot learn from is left out of training
+    and noted: longer sentences than ``data.max_words``, and crossing ones where only projective trees are summed.
+    Comments without a sentence do not count.
     """
     notes: list[str] = []
     data = config.data
@@ -52,7 +53,7 @@ def load_treebank(
     kept = [sentence for sentence in learned if not data.max_words or len(sentence) <= data.max_words]
     if len(kept) < len(learned):
         notes.append(f"{len(learned) - len(kept)} sentences of more than {data.max_words} words left out of training")
-    if config.training.projective and config.training.objective in ("nll", "hinge"):
+    if config.task == "parse" and config.training.projective and config.training.objective in ("nll", "hinge"):
         learned, kept = kept, [sentence for sentence in kept if is_projective(sentence.heads)]
         if len(kept) < len(learned):
             notes.append(f"{len(learned) - len(kept)} sentences with crossing arcs left out of projective training")
@@ -61,6 +62,11 @@ def load_treebank(
     held_out = _checked(dev, config, data.dev or "dev data", notes)
     if data.dev and not held_out:
         raise ValueError(f"{data.dev}: no sentence to evaluate on")
+    if config.task == "tag":
+        tag_set = TagSet(data.tags)
+        tag_set.check(kept, data.train or "training data")
+        if held_out:
+            tag_set.check(held_out, data.dev or "dev data")
     return Treebank(kept, held_out, notes)
 
 
@@ -71,7 +77,8 @@ def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: li
         try:
             if not len(sentence):  # comments alone
                 continue
-            check_tree(sentence, single_root=config.training.single_root)
+            if config.task == "parse":
+                check_tree(sentence, single_root=config.training.single_root)
         except ConlluError as error:
             if config.data.on_bad == "error":
                 raise ConlluError(f'{error} (data.on_bad = "skip" leaves such sentences out)') from None
@@ -80,7 +87,8 @@ def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: li
         else:
             good.append(sentence)
     if bad:
-        notes.append(f"{name}: {bad} sentences left out that are malformed or whose heads are no tree")
+        why = "malformed or whose heads are no tree" if config.task == "parse" else "malformed"
+        notes.append(f"{name}: {bad} sentences left out that are {why}")
     return good
 
 

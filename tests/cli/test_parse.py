@@ -5,21 +5,21 @@ import functools
 import gzip
 import io
 import re
-import sys
 
 import pytest
 import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gpuparse.cli.parse import parse, summary
+from gpuparse.cli import stream
+from gpuparse.cli.parse import parse
+from gpuparse.cli.stream import summary
 from gpuparse.config import Config
 from gpuparse.corpus import Report, parse_corpus
 from gpuparse.data import Sentence, check_tree, read_conllu, write_conllu
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.parser import Parser
 
-MODULE = sys.modules[parse.__module__]  # the package gives its name to the command
 SMALL = {"word": 8, "char": 4, "chars": 8, "tag": 4, "feats": 4, "hidden": 8, "layers": 1, "arc": 8, "label": 8}
 
 
@@ -146,7 +146,7 @@ def test_interruption_and_resumption(run, model, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Parser, "predict", stops)
-        patch.setattr(MODULE, "parse_corpus", functools.partial(parse_corpus, save_seconds=0.0))
+        patch.setattr(stream, "parse_corpus", functools.partial(parse_corpus, save_seconds=0.0))
         result = run(model, corpus, "-o", out, *options)
     assert result.exit_code == 130
     assert result.stderr == "gpuparse: interrupted; pass --resume to go on\n"
@@ -232,7 +232,7 @@ def test_a_bar_on_a_terminal(run, model, corpus, tmp_path, monkeypatch, terminal
         assert options.pop("stderr")
         return Console(file=shown, force_terminal=terminal, width=100, **options)
 
-    monkeypatch.setattr(MODULE, "Console", console)
+    monkeypatch.setattr(stream, "Console", console)
     result = run(model, corpus, "-o", tmp_path / "out", "--batch-words", 50, "--max-words", 12)
     assert result.exit_code == 1
     assert ("parsing" in shown.getvalue()) == terminal

@@ -18,8 +18,10 @@ from typer.testing import CliRunner
 
 from gpuparse import cli
 from gpuparse.config import Config
+from gpuparse.data import Sentence
 from gpuparse.data.conllu import encode, write_conllu
 from gpuparse.parser import Parser
+from gpuparse.tagger import Tagger
 from gpuparse.train import loop
 from gpuparse.train.gradient import GradientLearner
 from tests.train.small import TINY, outcome, sentences, told
@@ -84,6 +86,35 @@ def test_a_run(run, data, tmp_path):
     code, out, err = run(tmp_path / "model", *data, "--overwrite", "--quiet")
     assert (code, out, err) == (0, "", "")
     assert outcome(tmp_path / "model") == before
+
+
+def test_a_tagger(run, data, tmp_path):
+    code, out, err = run(tmp_path / "model", "--task", "tag", *data)
+    assert (code, out) == (0, "")
+    line = r"epoch   \d/2  loss \d+\.\d{3}  dev accuracy \d+\.\d\d  [* ]  \d+ s, \d+\.\d % in tag inference"
+    assert all(re.fullmatch(line, each) for each in err.splitlines()) and err.count("\n") == 2
+    assert outcome(tmp_path / "model")
+    assert Config.load(tmp_path / "model" / "config.toml").task == "tag"
+    assert Tagger.load(tmp_path / "model").results == told(tmp_path / "model", "end")[0]["best"]
+    # The task may stand in the settings; another one cannot go on.
+    (tmp_path / "tag.toml").write_text('task = "tag"\n')
+    code, _, err = run(tmp_path / "model", "--config", tmp_path / "tag.toml", *data, "--resume")
+    assert (code, err) == (0, f"gpuparse: {tmp_path / 'model'}: training was finished before\n")
+    code, _, err = run(tmp_path / "model", *data, "--resume")
+    assert code == 1 and "cannot go on, task was 'tag' and is 'parse' now" in err
+    assert run("model", "--task", "chunk", *data)[0] == 2
+    code, _, err = run(tmp_path / "other", "--task", "tag", *data, "--set=scorer.kind=biaffine")
+    assert code == 1 and "scorer.kind is 'biaffine'; wanted templates or bilstm" in err
+
+
+def test_a_tag_set_that_is_not_there(run, tmp_path):
+    bare = [Sentence.from_words(one.words, one.upos) for one in sentences(3)]
+    write_conllu(bare, tmp_path / "train.conllu")
+    options = ["--task", "tag", "--train", tmp_path / "train.conllu", *SET]
+    code, _, err = run(tmp_path / "model", *options, "--set=data.tags=xpos")
+    assert code == 1 and err.count("\n") == 1
+    assert "train.conllu: the XPOS column is empty and data.tags is 'xpos'; set it to upos or upos+feats" in err
+    assert run(tmp_path / "model", *options, "--quiet") == (0, "", "")
 
 
 def test_settings(run, tmp_path):

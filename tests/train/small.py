@@ -14,7 +14,8 @@ from gpuparse.data.batches import Batch, collate
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.parser import Parser
-from gpuparse.train import Report, loop, train
+from gpuparse.tagger import Tagger
+from gpuparse.train import Report, loop, train, train_tagger
 from gpuparse.train.report import read_log
 
 TINY = (
@@ -24,6 +25,8 @@ TINY = (
 )
 NO_DROPOUT = ("scorer.embedding_dropout=0", "scorer.encoder_dropout=0", "scorer.mlp_dropout=0")
 TEMPLATES = ("scorer.kind=templates",)
+TAGS = ("task=tag",)
+BILSTM = (*TAGS, "scorer.kind=bilstm", "data.tags=upos+feats")
 TIMES = {"seconds", "dev_seconds", "inference_share", "inference_seconds", "seconds_inference", "words_per_second"}
 
 
@@ -51,10 +54,14 @@ def parser_and_batch(settings: Config, count: int = 6) -> tuple[Parser, Batch]:
     return Parser.new(settings, vocabulary), batch_of(given, vocabulary)
 
 
-def run(directory: Path, *overrides: str, resume: bool = False, report: Report | None = None, **options: Any) -> Parser:
+def run(
+    directory: Path, *overrides: str, resume: bool = False, report: Report | None = None, **options: Any
+) -> Parser | Tagger:
     """Train on ten sentences, three of which are the dev data as well."""
     options = {"train": sentences(10), "dev": sentences(10)[:3], **options}
-    return train(config(*overrides), directory, resume=resume, report=report, **options)
+    settings = config(*overrides)
+    function = train if settings.task == "parse" else train_tagger
+    return function(settings, directory, resume=resume, report=report, **options)
 
 
 def run_alone(directory: str, overrides: tuple[str, ...], resume: bool) -> None:

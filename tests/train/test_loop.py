@@ -23,18 +23,23 @@ from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
 from gpuparse.evaluate import attachment_scores
 from gpuparse.parser import Parser
-from gpuparse.train import Report, checkpoint, loop
-from gpuparse.train.gradient import GradientLearner
+from gpuparse.train import Report, checkpoint, loop, task
+from gpuparse.train.gradient import Descent
 from gpuparse.train.online import OnlineLearner
 from gpuparse.train.report import Log, read_log
-from tests.train.small import NO_DROPOUT, TEMPLATES, config, outcome, run, run_alone, sentences, told
+from gpuparse.train.tagging import TagPerceptron
+from tests.train.small import BILSTM, NO_DROPOUT, TAGS, TEMPLATES, config, outcome, run, run_alone, sentences, told
 
 RUNS = {
     "nll": (),
     "hinge, projective": ("training.objective=hinge", "training.projective=true"),
     "perceptron": ("training.objective=perceptron", *TEMPLATES),
     "mira": ("training.objective=mira", *TEMPLATES),
+    "tags, perceptron": (*TAGS, "training.transition_l1=1e-3", "training.transition_l2=1e-3"),
+    "tags, templates, nll": (*TAGS, "training.objective=nll"),
+    "tags, nll": (*BILSTM, "scorer.kind=bilstm+templates", "training.transition_l1=0.1"),
 }
+LEARNERS = {"perceptron": OnlineLearner, "mira": OnlineLearner, "tags, perceptron": TagPerceptron}
 
 
 class Stop(BaseException):
@@ -67,7 +72,7 @@ class Moments:
     def __init__(self, monkeypatch):
         self.count, self.last = 0, math.inf
         for owner, name in [
-            (GradientLearner, "step"),
+            (Descent, "step"),
             (OnlineLearner, "step"),
             (Log, "write"),
             (files.os, "replace"),  # of every file that is written
@@ -203,7 +208,7 @@ def test_no_matplotlib(tmp_path, monkeypatch):
 def test_patience(tmp_path, monkeypatch, no_curve, patience, stops):
     """LAS by epoch is given; training stops after so many epochs without a better one, and keeps the best."""
     las = iter([0.1, 0.2, 0.3, 0.3, 0.4, 0.2, 0.4, 0.1])
-    monkeypatch.setattr(loop, "attachment_scores", lambda *_: (0.5, next(las)))
+    monkeypatch.setattr(task, "attachment_scores", lambda *_: (0.5, next(las)))
     saved = []
     real = Parser.save
 
@@ -226,7 +231,7 @@ def test_an_end_at_any_step(tmp_path, monkeypatch, no_curve, every_step, name):
     run(tmp_path / "whole", *RUNS[name])
     want = outcome(tmp_path / "whole")
     steps = len(told(tmp_path / "whole", "step"))
-    learner = OnlineLearner if TEMPLATES[0] in RUNS[name] else GradientLearner
+    learner = LEARNERS.get(name, Descent)
     real = learner.step
     for number in range(steps):
         for seconds in (0, 1000):

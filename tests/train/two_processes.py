@@ -12,15 +12,18 @@ from gpuparse import cli
 from gpuparse.train import loop
 from gpuparse.train.gradient import GradientLearner
 from gpuparse.train.online import OnlineLearner
-from tests.train.small import NO_DROPOUT, TEMPLATES, TINY, run
+from gpuparse.train.tagging import TagPerceptron
+from tests.train.small import BILSTM, NO_DROPOUT, TAGS, TEMPLATES, TINY, run
 
 SETTINGS = (*NO_DROPOUT, "training.learning_rate=0.01", "training.epochs=3")
 RUNS = {
     "gradient": SETTINGS,
     "alone": (*SETTINGS, "training.batch_words=1"),  # batches of one sentence: one process has none
     "mira": ("training.objective=mira", *TEMPLATES),
+    "tags": (*BILSTM, *SETTINGS),
+    "tags, perceptron": (*TAGS, "training.transition_l1=1e-3"),
 }
-INTERRUPTED = {"gradient": GradientLearner, "mira": OnlineLearner}
+INTERRUPTED = {"gradient": GradientLearner, "mira": OnlineLearner, "tags, perceptron": TagPerceptron}
 
 
 class Stop(Exception):

@@ -1,0 +1,153 @@
+"""The best chain of tags of each sentence, with a certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float64, Int
+from torch import Tensor
+
+from gpuparse.ops import viterbi as ops
+from gpuparse.ops.viterbi import Table
+from gpuparse.tags import (
+    Lengths,
+    as_lengths,
+    as_transitions,
+    as_unary,
+    can_look,
+    chain_scores,
+    check_scores,
+    no_chain_error,
+)
+
+Method = Literal["auto", "dense", "column_generation", "beam"]
+Pricing = Literal["forward", "averaged"]
+BEAM = 8
+WORTH_PRICING = 12  # fewer tags than this are looked at faster than they are bounded
+
+
+@dataclass(frozen=True, eq=False)
+class Tagging:
+    """What ``viterbi`` says of each sentence of a batch.
+
+    Attributes:
+        tags: [B, n]; -1 past the end, and everywhere in a sentence for which there is no chain.
+        score: of the chain [B], float64; its gradient is the chain's parts. -inf where there is none.
+        bound: no chain scores more [B], float64.
+        certified: whether the chain is proven best [B]. Then ``bound`` equals ``score``.
+        iterations: rounds of messages and pricing [B]; 1 for a method that needs no more.
+        stats: what was looked at, each [B]: "states" (tags of words that messages were sent from, or that were in the
+            beam), "transitions" (scores of pairs of tags read), "switched" (words that column generation left to the
+            dense program).
+    """
+
+    tags: Int[Tensor, "B n"]
+    score: Float64[Tensor, " B"]
+    bound: Float64[Tensor, " B"]
+    certified: Bool[Tensor, " B"]
+    iterations: Int[Tensor, " B"]
+    stats: dict[str, Int[Tensor, " B"]] = field(default_factory=dict)
+
+
+class Transitions:
+    """Transitions [T, T] made ready for many calls of ``viterbi``: their bounds, and a copy that the kernels like.
+
+    The tensor must not be changed while this is in use.
+    """
+
+    def __init__(self, transitions: Tensor) -> None:
+        if not isinstance(transitions, Tensor) or transitions.dim() != 2 or len(set(transitions.shape)) != 1:
+            found = list(transitions.shape) if isinstance(transitions, Tensor) else type(transitions).__name__
+            raise ValueError(f"transitions must have shape [T, T], got {found}")
+        self.scores = transitions
+        self.table = Table(transitions[None, None])
+
+    def __repr__(self) -> str:
+        return f"Transitions(tags: {self.scores.shape[0]})"
+
+
+def viterbi(
+    unary: Tensor,
+    transitions: Tensor | Transitions,
+    lengths: Lengths = None,
+    *,
+    method: Method = "auto",
+    pricing: Pricing = "forward",
+    initial: int = 1,
+    beam: int = BEAM,
+    validate_args: bool | None = None,
+) -> Tagging:
+    """The best chain of tags of each sentence.
+
+    Args:
+        unary: scores [B, n, T] of each word's tags, float32 or float64; -inf forbids a tag.
+        transitions: scores of a tag after another, [T, T], or of each place, [B, n - 1, T, T]; -inf forbids a pair. For
+            many batches with the same [T, T], give them as ``Transitions``.
+        lengths: words of each sentence [B], 1 to n; None if all are full.
+        method: "dense" (every transition is looked at), "column_generation" (those that could matter; as exact),
+            "beam" (the ``beam`` best tags of each word go on; certified only where that is proven), or "auto": column
+            generation, but "dense" for a few tags and for transitions of each place, whose bounds cost as much.
+        pricing: which reduced costs column generation goes by. "forward": one sweep, those of the Lagrangian rooted in
+            the first word. "averaged": rounds over all words, those averaged over both directions.
+        initial: tags of each word, the best by ``unary``, that the averaged pricing begins with.
+        beam: how many tags of a word a beam keeps.
+        validate_args: raise ValueError at a NaN, +inf, bad length or a sentence without any chain. Default: on a CPU
+            yes; on a GPU no, since looking waits for the device (such sentences get tags of -1).
+
+    Column generation does no worse than the dense program in the worst case, by more than its bounds cost: where hardly
+    a transition can be left out, it goes over to it.
+    """
+    as_unary(unary)
+    given = transitions.scores if isinstance(transitions, Transitions) else transitions
+    scores = as_transitions(given, unary)
+    lengths = as_lengths(lengths, unary, validate_args)
+    _check_options(method, pricing, initial, beam)
+    table = transitions.table if isinstance(transitions, Transitions) else Table(scores)
+    if method == "auto":
+        method = "dense" if table.own or table.T < WORTH_PRICING else "column_generation"
+    bound = None
+    if method == "dense":
+        best = ops.best_chain(unary, table, lengths)
+    elif method == "beam":
+        best, bound = ops.beam_search(unary, table, lengths, beam)
+    elif pricing == "forward":
+        best = ops.forward_columns(unary, table, lengths)
+    else:
+        best = ops.averaged_columns(unary, table, lengths, initial)
+    tags, score, counts = best
+    certified = found = score > -torch.inf
+    if can_look(unary, validate_args) and not bool(found.all()):
+        raise _error(unary, scores, lengths, int((~found).nonzero()[0]), beam if method == "beam" else None)
+    if bound is None:
+        bound = score
+    else:
+        certified = found & bound.isneginf()
+        bound = torch.maximum(score, bound)
+    if torch.is_grad_enabled() and (unary.requires_grad or scores.requires_grad):
+        score = torch.where(found, chain_scores(unary, scores, tags, lengths), -torch.inf)
+    stats = {"states": counts[:, 0], "transitions": counts[:, 1], "switched": counts[:, 2]}
+    return Tagging(tags, score, bound, certified, counts[:, 3], stats)
+
+
+def _check_options(method: str, pricing: str, initial: int, beam: int) -> None:
+    for name, value, choices in (("method", method, get_args(Method)), ("pricing", pricing, get_args(Pricing))):
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, choices))}")
+    for name, number in (("initial", initial), ("beam", beam)):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{name} is {number!r}; wanted a whole number, 1 or more")
+
+
+def _error(unary: Tensor, scores: Tensor, lengths: Tensor, sentence: int, beam: int | None) -> ValueError:
+    """Why a sentence has no tags: what was read, or that there is no chain, or none in the beam."""
+    check_scores(unary, scores, lengths)
+    if beam is not None:
+        rest = (unary[sentence : sentence + 1], scores[:1] if scores.shape[0] == 1 else scores[sentence : sentence + 1])
+        if float(ops.best_chain(*rest, lengths[sentence : sentence + 1]).score) > -torch.inf:
+            return ValueError(
+                f"beam of {beam} finds no chain of tags for sentence {sentence}, though there is one; widen it, or "
+                "take another method"
+            )
+    return no_chain_error(unary, lengths, sentence)

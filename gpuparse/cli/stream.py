@@ -1,0 +1,198 @@
+"""What the commands that read and write corpora share: the run, a bar, the sentences that fail, the last line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gpuparse.cli.common import count, fail
+from gpuparse.cli.memory import steady_memory
+from gpuparse.corpus import Failure, Report, parse_corpus
+from gpuparse.corpus.inputs import sizes
+from gpuparse.data.sentence import Sentence
+from gpuparse.parser import Parser
+from gpuparse.tagger import Tagger
+
+_NAMED = 1000  # failures that are named; the rest is counted
+
+
+class Work(NamedTuple):
+    """What a command does to sentences."""
+
+    models: list[Parser | Tagger]  # whose time is told
+    predict: Callable[[list[Sentence]], list[Any]]
+    fill: Callable[[Sentence, Any], Sentence] | None  # see parse_corpus
+    settings: dict[str, Any]  # what the output depends on
+
+
+def stream(
+    begin: Callable[[], Work],
+    inputs: list[str] | None,
+    output: str,
+    *,
+    verb: tuple[str, str],
+    batch_words: int,
+    max_words: int | None,
+    threads: int | None,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+    confidence: bool = False,
+) -> None:
+    """Run a command over a corpus and leave.
+
+    Args:
+        begin: loads what is needed.
+        verb: what is done, as in parse, parsed.
+    """
+    paths = inputs or ["-"]
+    if resume and overwrite:
+        fail("--resume goes on with an interrupted run and --overwrite forgets it: choose one", 2)
+    if resume and output == "-":
+        fail("--resume needs an output file (-o): what went to standard output cannot be gone on with", 2)
+    if not inputs and sys.stdin.isatty() and not quiet:
+        typer.echo("gpuparse: reading CoNLL-U from the terminal", err=True)
+    try:
+        known = sizes(paths)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        work = begin()
+        try:
+            work.predict([Sentence.from_words(["a", "b"])])  # what is wrong with the options is wrong with any sentence
+        except ValueError as error:
+            fail(str(error), 2)
+        for model in work.models:
+            model.seconds = dict.fromkeys(model.seconds, 0.0)
+        view = _View(verb, paths, known, quiet or (output == "-" and sys.stdout.isatty()))
+        begun = time.perf_counter()
+        with view.bar, steady_memory():
+            report = parse_corpus(
+                paths,
+                output,
+                work.predict,
+                fill=work.fill,
+                batch_words=batch_words,
+                confidence=confidence,
+                max_words=max_words,
+                resume=resume,
+                overwrite=overwrite,
+                settings=work.settings,
+                on_failure=view.name,
+                progress=view.update,
+            )
+    except KeyboardInterrupt:
+        kept = output != "-" and os.path.exists(f"{os.path.realpath(output)}.partial")
+        fail("interrupted; pass --resume to go on" if kept else "interrupted", 130)
+    except OSError as error:
+        if not error.filename:
+            raise
+        fail(f"{error.filename}: {error.strerror}")
+    except ValueError as error:
+        fail(str(error))
+    seconds: dict[str, float] = {}
+    for model in work.models:
+        for what, spent in model.seconds.items():
+            seconds[what] = seconds.get(what, 0.0) + spent
+    _finish(verb, report, seconds, time.perf_counter() - begun, output, quiet)
+
+
+_ING = {"parse": "parsing", "tag": "tagging"}
+
+
+class _View:
+    """What is shown meanwhile: a bar on a terminal, and the sentences that fail."""
+
+    def __init__(self, verb: tuple[str, str], paths: list[str], known: list[int | None], hidden: bool) -> None:
+        self.left = f"written un{verb[1]}"
+        self.console = Console(stderr=True, highlight=False)
+        self.bar = Progress(
+            TextColumn(_ING[verb[0]]),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=hidden or not self.console.is_terminal,
+        )
+        plain = [size for path, size in zip(paths, known, strict=True) if size is not None and not path.endswith(".gz")]
+        total = sum(plain) if len(plain) == len(paths) else None
+        self.task = self.bar.add_task(verb[0], total=total, counts="")
+        self.begun = time.perf_counter()
+        self.named = 0
+
+    def update(self, report: Report) -> None:
+        """Move the bar."""
+        if not self.bar.disable:
+            speed = (report.words - report.earlier_words) / max(time.perf_counter() - self.begun, 1e-9)
+            self.bar.update(self.task, completed=report.bytes, counts=f"{report.words:,} words, {speed:,.0f}/s")
+
+    def name(self, failure: Failure) -> None:
+        """Say which sentence failed."""
+        self.named += 1
+        if self.named <= _NAMED:
+            self._say(f"gpuparse: {failure}; {self.left}")
+        elif self.named == _NAMED + 1:
+            self._say(f"gpuparse: {_NAMED:,} sentences named; further ones that fail are only counted")
+
+    def _say(self, line: str) -> None:
+        line = line.encode("utf-8", "backslashreplace").decode()  # input that is not UTF-8
+        if self.bar.disable:
+            typer.echo(line, err=True)
+        else:
+            self.console.print(line, markup=False, soft_wrap=True)
+
+
+def fingerprint(model: Path) -> str:
+    """A digest of what the model's answers depend on."""
+    digest = hashlib.blake2b(digest_size=16)
+    encoder = sorted(path for path in (model / "encoder").rglob("*") if path.is_file())
+    for path in (*(model / name for name in ("config.toml", "vocabulary.json", "model.safetensors")), *encoder):
+        with open(path, "rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _finish(
+    verb: tuple[str, str], report: Report, seconds: dict[str, float], wall: float, output: str, quiet: bool
+) -> None:
+    """Say what was done, and leave with 1 if anything was not."""
+    if report.finished_before:
+        if not quiet:
+            typer.echo(
+                f"gpuparse: {output} is complete, nothing to resume; leave out --resume to {verb[0]} anew", err=True
+            )
+        return
+    if not quiet:
+        typer.echo(summary(report, seconds, wall), err=True)
+    if report.failed:
+        fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
+
+
+def summary(report: Report, seconds: dict[str, float], wall: float) -> str:
+    """One line: counts, speed and where the time went."""
+    words = report.words - report.earlier_words
+    line = f"{count(report.sentences, 'sentence')}, {count(report.words, 'word')}"
+    if report.earlier_sentences:
+        line += f" ({report.earlier_sentences:,} and {report.earlier_words:,} before the interruption)"
+    line += f" in {wall:.1f} s, {words / max(wall, 1e-9):,.0f} words/s"
+    shares = {
+        "encoder": seconds.get("encode", 0.0),
+        "batching": seconds.get("batch", 0.0),
+        "decoding": seconds.get("decode", 0.0) + seconds.get("labels", 0.0),
+        "reading and writing": report.seconds["read"] + report.seconds["write"],
+    }
+    told = ", ".join(f"{name} {100 * spent / max(wall, 1e-9):.1f} %" for name, spent in shares.items())
+    return f"{line}: {told}"

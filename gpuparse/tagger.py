@@ -1,0 +1,146 @@
+"""The tagger: a vocabulary and a scorer, loaded from and saved to a directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from gpuparse.chain.viterbi import Method, Transitions, viterbi
+from gpuparse.config import Config
+from gpuparse.data.batches import batches_by_length
+from gpuparse.data.given import Words, as_sentences
+from gpuparse.data.sentence import Sentence
+from gpuparse.data.tagging import TagVocabulary, collate_tags
+from gpuparse.devices import as_device
+from gpuparse.nn.build import build_tag_scorer
+from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
+from gpuparse.nn.tagging import TagScorer
+
+BATCH_WORDS = 4000
+
+
+class ScoredTags(NamedTuple):
+    """The scores of some sentences' tags."""
+
+    unary: Float[Tensor, "B n T"]
+    lengths: Int64[Tensor, " B"]
+    indices: list[int]  # which of the sentences that were given
+
+
+class Tagger:
+    """Tags sentences. ``Tagger.load(path)`` for one that was trained; ``gpuparse.train.train_tagger`` trains one.
+
+    Its directory holds the same files as a parser's.
+    """
+
+    def __init__(self, config: Config, vocabulary: TagVocabulary, scorer: TagScorer) -> None:
+        self.config = config
+        self.vocabulary = vocabulary
+        self.scorer = scorer
+        self.results: dict[str, Any] = {}  # what is known of it, such as its accuracy on the dev data
+        self.seconds = dict.fromkeys(("batch", "encode", "decode"), 0.0)  # spent in predict()
+
+    @classmethod
+    def new(cls, config: Config, vocabulary: TagVocabulary) -> Tagger:
+        """An untrained tagger; its weights depend on ``training.seed``."""
+        torch.manual_seed(config.training.seed)
+        return cls(config, vocabulary, build_tag_scorer(config.scorer, vocabulary))
+
+    @classmethod
+    def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Tagger:
+        """Load a tagger from its directory."""
+        path, device = Path(path), as_device(device)
+        config, saved, results = read_model(path, "tag")
+        try:
+            vocabulary = TagVocabulary.from_json(saved)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise no_vocabulary(path, error) from None
+        tagger = cls(config, vocabulary, build_tag_scorer(config.scorer, vocabulary, path))
+        tagger.results = results
+        load_weights(tagger.scorer, path / "model.safetensors")
+        tagger.scorer.to(device).eval()
+        return tagger
+
+    def save(self, path: Path | str) -> None:
+        """Save the tagger to a directory, each file whole or not at all."""
+        write_model(Path(path), self.config, self.vocabulary.to_json(), self.scorer, self.results)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.scorer.parameters()).device
+
+    def to(self, device: torch.device | str) -> Tagger:
+        """Move the weights."""
+        self.scorer.to(as_device(device))
+        return self
+
+    @property
+    def tags(self) -> list[str]:
+        """What a tag's number stands for; the values of several columns have a tab between them."""
+        return self.vocabulary.tags.names
+
+    @property
+    def transitions(self) -> Float[Tensor, "T T"]:
+        """The score of each tag after each."""
+        return self.scorer.pair_scores().detach()
+
+    def tag(self, sentences: Iterable[Words | Sentence], **options: Any) -> list[Sentence]:
+        """Tag sentences given as lists of words, of (word, tag) pairs, or as CoNLL-U sentences.
+
+        The columns of the tag set (UPOS, XPOS, or UPOS and FEATS) are filled, all else stays as it is. Options are
+        those of ``predict``.
+        """
+        given = as_sentences(sentences)
+        fill = self.vocabulary.tag_set.fill
+        return [fill(*pair) for pair in zip(given, self.predict(given, **options), strict=True)]
+
+    def predict(
+        self, sentences: Iterable[Words | Sentence], *, method: Method = "auto", batch_words: int = BATCH_WORDS
+    ) -> list[list[str]]:
+        """The tags of sentences, in their order.
+
+        Args:
+            method: how to find the best tags (see ``gpuparse.viterbi``).
+            batch_words: words of a batch, padding counted.
+
+        A malformed sentence is a ``ConlluError`` that names its file and line.
+        """
+        given = as_sentences(sentences)
+        names = self.tags
+        done: list[list[str]] = [[] for _ in given]
+        transitions = Transitions(self.transitions)
+        with torch.inference_mode():
+            for unary, lengths, indices in self.score(given, batch_words=batch_words):
+                began = time.perf_counter()
+                best = viterbi(unary, transitions, lengths, method=method).tags.tolist()
+                for index, row in zip(indices, best, strict=True):
+                    done[index] = [names[tag] for tag in row[: len(given[index])]]
+                self.seconds["decode"] += time.perf_counter() - began
+        return done
+
+    def score(self, sentences: Iterable[Words | Sentence], *, batch_words: int = BATCH_WORDS) -> Iterator[ScoredTags]:
+        """Batches of sentences of about one length with the scores of their tags. Sentences without words have none."""
+        given = as_sentences(sentences)
+        self.scorer.eval()
+        wanted = [index for index, sentence in enumerate(given) if len(sentence)]
+        for places in batches_by_length([len(given[index]) for index in wanted], batch_words):
+            indices = [wanted[place] for place in places]
+            yield self._score([given[index] for index in indices], indices)
+
+    @torch.inference_mode()
+    def _score(self, sentences: Sequence[Sentence], indices: list[int]) -> ScoredTags:
+        began = time.perf_counter()
+        examples = [self.vocabulary.encode(sentence) for sentence in sentences]
+        batch = collate_tags(examples, self.vocabulary.chars).to(self.device)
+        batched = time.perf_counter()
+        unary = self.scorer(batch)
+        self.seconds["batch"] += batched - began
+        self.seconds["encode"] += time.perf_counter() - batched
+        return ScoredTags(unary, batch.lengths, indices)

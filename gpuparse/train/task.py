@@ -1,0 +1,103 @@
+"""What the loop trains: a model, how it learns from batches, and how good it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from gpuparse.config import Config
+from gpuparse.data.batches import Batch, collate
+from gpuparse.data.sentence import Sentence
+from gpuparse.data.vocab import Example, Vocabulary
+from gpuparse.evaluate import attachment_scores
+from gpuparse.nn.templates import TemplateScorer
+from gpuparse.parser import Parser
+from gpuparse.tagger import Tagger
+from gpuparse.train.distributed import Processes
+from gpuparse.train.gradient import GradientLearner
+from gpuparse.train.learner import Learner
+from gpuparse.train.online import OnlineLearner
+
+
+class Task(ABC):
+    """One kind of model. ``Task(config, sentences, device, group)`` makes one that is untrained.
+
+    Attributes:
+        scores: names of the scores on dev data; the last one says which epoch was best.
+        done: what is done to a sentence.
+        model, learner: what is trained, and by what.
+    """
+
+    scores: ClassVar[tuple[str, ...]]
+    done: ClassVar[str]
+    model: Parser | Tagger
+    learner: Learner[Any]
+
+    @abstractmethod
+    def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
+        """The model and its learner, and the sentences in numbers."""
+
+    @classmethod
+    @abstractmethod
+    def check(cls, config: Config) -> None:
+        """Raise ``ValueError`` for settings that cannot be trained."""
+
+    @abstractmethod
+    def batch(self, indices: Sequence[int]) -> Any:
+        """A batch of these sentences; ``None`` of none."""
+
+    @abstractmethod
+    def evaluate(self, dev: Sequence[Sentence]) -> tuple[float, ...]:
+        """The scores, with the weights as they are."""
+
+
+class Parsing(Task):
+    """Trees and labels; the best LAS counts."""
+
+    scores = ("uas", "las")
+    done = "parsed"
+
+    def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
+        self.config, self.device = config, device
+        vocabulary = Vocabulary.build(sentences, min_count=config.data.min_count)
+        self.model: Parser = Parser.new(config, vocabulary).to(device)
+        self.learner = _learner(self.model, config, group)
+        self.examples: list[Example] = [vocabulary.encode(sentence, tree=True) for sentence in sentences]
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Pairs of arcs are scored where asked for, but every objective and decoder here is of single arcs."""
+        for name in ("grandparents", "siblings"):
+            if getattr(config.scorer, name):
+                raise ValueError(
+                    f"scorer.{name}: training.objective {config.training.objective!r} is first order and would not "
+                    "learn them; set it to 0"
+                )
+
+    def batch(self, indices: Sequence[int]) -> Batch | None:
+        if not indices:
+            return None
+        return collate([self.examples[index] for index in indices], self.model.vocabulary.chars).to(self.device)
+
+    def evaluate(self, dev: Sequence[Sentence]) -> tuple[float, ...]:
+        training = self.config.training
+        predictions = self.model.predict(dev, projective=training.projective, single_root=training.single_root)
+        return attachment_scores(dev, predictions)
+
+
+def _learner(parser: Parser, config: Config, group: Processes) -> Learner[Batch]:
+    training = config.training
+    if training.objective in ("perceptron", "mira"):
+        assert isinstance(parser.scorer, TemplateScorer)
+        return OnlineLearner(
+            parser.scorer,
+            algorithm="mira" if training.objective == "mira" else "perceptron",
+            C=training.aggressiveness,
+            projective=training.projective,
+            single_root=training.single_root,
+            processes=group,
+        )
+    return GradientLearner(parser.scorer, training, group)

@@ -1,0 +1,331 @@
+// Chains of tags: the forward pass over any number type, for scores of two tags in a row or of three.
+//
+// A word's state is its tag (M = 1), or the tag before and its own (M = T). From state (x, y) with the tag c the next one
+// is (y, c); where M = 1 there is no y and the state is x. States lie in M rows of T tags: those of a word are written
+// side by side, the last tag of a state being the word's own.
+//
+//   psi [x * M + y][c]         weight of tag c after state (x, y)          theta [i][t]   weight of tag t at word i
+//   back [y][c][x]             the same numbers, for the way back
+//   a [i][y][c]                all ways from the start to state (y, c) of word i, times a power of two
+//
+// Plain doubles are scaled as the pass goes on, so that their range has to hold one word's states only, and what is
+// rounded to zero is bounded: by `lost` for a state that has almost nothing, and by a share for the others. What `lost`
+// bounds grows from word to word by no more than the sums of weights, each of them 1 at most, and what comes to a state
+// that has more than SMALL becomes a share of it, which does not grow. The wide numbers (Ext) need none of this.
+#pragma once
+#include "weights.cuh"
+
+// What would only make a kernel longer: inlined on a CPU, loops unrolled on a GPU.
+#if ON_GPU
+#define APART DEVICE
+#define ROLLED _Pragma("unroll 1")
+#define TWO_AT_A_TIME _Pragma("unroll 2")
+#else
+#define APART __attribute__((noinline))
+#define ROLLED
+#define TWO_AT_A_TIME
+#endif
+
+template <class T> constexpr bool is_wide = false;
+template <class T> constexpr bool is_wide<Ext<T>> = true;
+
+// Numbers of type T in memory.
+template <class T> struct Numbers {
+  typedef typename T::Scalar S;
+  double* base;
+  i64 size;
+  DEVICE double* at(i64 k) const { return base + spread_out<T>(k); }
+  DEVICE T get(i64 k) const { return T::load(at(k), plane_of(size)); }
+  DEVICE S cell(i64 k) const { return S::load(at(k), plane_of(size)); }
+  DEVICE void put(i64 k, T v) const { v.store(at(k), plane_of(size)); }
+  DEVICE void put_cell(i64 k, S v) const { v.store(at(k), plane_of(size)); }
+  DEVICE T gather(i64 k, i64 step, int lanes) const {  // lanes past the end become zero
+#if ON_GPU
+    return get(k);
+#else
+    double few[T::planes * W];
+    T::zero().store(few, W);
+    for (int l = 0; l < W && l < lanes; ++l)
+      for (int p = 0; p < T::planes; ++p) few[p * W + l] = at(k + l * step)[p * size];
+    return T::load(few, W);
+#endif
+  }
+};
+
+DEVICE i64 tags_row(int T) { return (T + 7) / 8 * 8; }
+
+// Hands out the workspace, piece by piece.
+struct Room {
+  double* next;
+  template <class T> DEVICE Numbers<T> numbers(i64 size) {
+    Numbers<T> r{next, size};
+    next += T::planes * size;
+    return r;
+  }
+  DEVICE double* doubles(i64 size) {
+    double* r = next;
+    next += size;
+    return r;
+  }
+};
+
+// sum over k < count of left[l0 + k * ls] * right[r0 + k * rs ...], for U packs side by side
+template <int U, class T>
+APART void dots(T* sums, const Numbers<T> left, i64 l0, i64 ls, const Numbers<T> right, i64 r0, i64 rs, int count) {
+  T sum[U];
+  for (int u = 0; u < U; ++u) sum[u] = T::zero();
+  TWO_AT_A_TIME for (int k = 0; k < count; ++k) {
+    const T x = T::lift(left.cell(l0 + k * ls));
+    for (int u = 0; u < U; ++u) sum[u].mac(x, right.get(r0 + k * rs + u * W));
+  }
+  for (int u = 0; u < U; ++u) sums[u] = sum[u].normal();
+}
+
+// sum over k < count of left[l0 + k] * right[r0 + k]; zeros lie past the end of both
+template <class T> DEVICE typename T::Scalar row_dot(const Numbers<T>& left, i64 l0, const Numbers<T>& right, i64 r0, int count) {
+  typedef typename T::Scalar S;
+  T sum = T::zero();
+  TWO_AT_A_TIME for (int k = 0; k < count; k += W) sum.mac(left.get(l0 + k), right.get(r0 + k));
+  double lanes[T::planes * W];
+  sum.normal().store(lanes, W);
+  S all = S::load(lanes, W);
+  for (int l = 1; l < W; ++l) all = all + S::load(lanes + l, W);
+  return all;
+}
+
+#if !ON_GPU
+// dots for a number of packs that is known only now, at most U.
+template <int U, class T, class... Rest> DEVICE void some_dots(int packs, T* sums, Rest... rest) {
+  if constexpr (U > 1)
+    if (packs < U) return some_dots<U - 1>(packs, sums, rest...);
+  dots<U>(sums, rest...);
+}
+#endif
+
+// use(i, j, sum) for every row i and pack j of it, sum = dots(left at l(i); right at r(i) + j)
+template <class T, class L, class R, class Use>
+DEVICE void all_dots(int rows, int n, const Numbers<T>& left, L l, i64 ls, const Numbers<T>& right, R r, i64 rs, int count,
+                     Use use) {
+#if ON_GPU
+  ROWS_PACKS(i, rows, j, n) {
+    T sum;
+    dots<1>(&sum, left, l(i), ls, right, r(i) + j, rs, count);
+    use(i, j, sum);
+  }
+#else
+  constexpr int most = is_wide<T> ? 1 : 8 / T::planes;  // as many sums at once as keep a processor busy
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < n; j += most * W) {
+      T sum[most];
+      const int packs = (n - j + W - 1) / W < most ? (n - j + W - 1) / W : most;
+      some_dots<most>(packs, sum, left, l(i), ls, right, r(i) + j, rs, count);
+      for (int u = 0; u < packs; ++u) use(i, j + u * W, sum[u]);
+    }
+#endif
+}
+
+#if ON_GPU
+DEVICE double highest(double v) { return v; }
+#else
+DEVICE double highest(Pack v) {
+  double r = v[0];
+  for (int l = 1; l < W; ++l) r = v[l] > r ? v[l] : r;
+  return r;
+}
+#endif
+DEVICE Pack greater(Pack a, Pack b) { return choose(a > b, a, b); }
+
+// A state with less than this is one that has almost nothing; the greatest has about 1.
+constexpr double SMALL = 3.872591914849318e-121;  // 2^-400
+constexpr double ENOUGH = 8.470329472543003e-22;  // 2^-70: no greater share of a result may be missing
+
+// The greatest number of a word and the greatest growth into a small one: first of what a lane has seen, then of the team.
+struct Peak { double value, growth; };
+struct Higher { DEVICE Peak operator()(Peak a, Peak b) const { return Peak{fmax(a.value, b.value), fmax(a.growth, b.growth)}; } };
+struct Peaks {
+  Pack value, growth;
+  DEVICE void see(Pack v) { value = greater(v, value); }
+  DEVICE void see_growth(Pack v, Pack by) { growth = greater(choose(v < splat<Pack>(SMALL), by, Pack{}), growth); }
+  DEVICE Peak over_team() const { return team_reduce(Peak{highest(value), highest(growth)}, Higher{}); }
+};
+
+// e with 2^e <= x < 2^(e+1); x > 0
+DEVICE double exponent_of(double x) { return (double)((bits(x) >> 52) & 0x7ffLL) - 1023.; }
+
+// Scores of one kind and the directions that go with them.
+template <class In> struct Given {
+  const In *x, *u, *v;
+  DEVICE Given at(i64 a, i64 b, i64 c) const { return Given{x + a, u ? u + b : u, v ? v + c : v}; }
+};
+
+template <class T, class In> DEVICE T weight_at(Given<In> g, i64 row, int t, int tags, double shift) {
+  const Pack none = splat<Pack>(-infinity());
+  Pack x = choose(lanes_below(t, tags), scores_at(g.x + row, t, tags), none);
+  Pack directions[2] = {Pack{}, Pack{}};
+  if (T::order > 0) directions[0] = choose(x > none, scores_at(g.u + row, t, tags), Pack{});
+  if (T::order > 1) directions[1] = choose(x > none, scores_at(g.v + row, t, tags), Pack{});
+  return T::weight(x - shift, directions);
+}
+
+// The greatest of a row of scores; bad if one is NaN or +inf.
+template <class In> DEVICE Best top_of_row(const In* row, int tags) {
+  const Pack none = splat<Pack>(-infinity());
+  Pack top = none;
+  Mask wrong = lanes_below(0, 0);
+  ROLLED for (int t = 0; t < tags; t += W) {
+    Pack x = choose(lanes_below(t, tags), scores_at(row, t, tags), none);
+    wrong |= (x != x) | (x == -none);
+    top = greater(x, top);
+  }
+  return Best{highest(top), any(wrong)};
+}
+
+struct Sooner { DEVICE Best operator()(Best a, Best b) const { return Best{fmax(a.value, b.value), a.index | b.index}; } };
+
+// What is rounded to zero in one sum (of as many products as there are tags, a at most twice that) is less than this.
+DEVICE double loss_of(int tags) { return 3.560118173611522e-307 * tags * tags; }  // 2^-1018 each
+
+template <class T> struct Forward {
+  typedef typename T::Scalar S;
+  static constexpr bool wide = is_wide<T>;
+  int tags, trigrams, M, n;  // M: rows of states, n: words
+  i64 row, word;  // numbers in a row of tags, and in the states of a word
+  Numbers<T> psi, back, theta, a;
+  double *shift, *scale, *lost;  // of each word: what its scores were shifted by, log2 of the scale of a, bound of loss
+  double pair_shift;
+  int pair_bad;
+
+  DEVICE int first() const { return trigrams ? 2 : 1; }  // word whose tag is the first to be scored with those before
+  DEVICE int rows_of(int i) const { return i == 0 ? 1 : M; }
+  DEVICE i64 state(int x, int y) const { return M == 1 ? x : x * row + y; }
+
+  DEVICE Forward(Room& room, int T_, int in_threes, int most, bool both_ways) {
+    tags = T_, trigrams = in_threes, M = trigrams ? tags : 1, row = tags_row(tags), word = M * row;
+    psi = room.numbers<T>(tags * word);
+    if (both_ways) back = room.numbers<T>(tags * word);
+    theta = room.numbers<T>(most * row);
+    a = room.numbers<T>(most * word);
+    shift = room.doubles(most), scale = room.doubles(most), lost = room.doubles(most);
+  }
+
+  // psi from the scores of one place (or of all), and `back` if wanted.
+  template <class In> APART void load_pairs(Given<In> pairs, bool both_ways) {
+    const int rows = tags * M;
+    Best top{-infinity(), 0};
+    BARRIER();
+    LANES(s, rows) top = Sooner{}(top, top_of_row(pairs.x + (i64)s * tags, tags));
+    top = team_reduce(top, Sooner{});
+    pair_bad = top.index;
+    pair_shift = top.value > -infinity() ? top.value : 0.;
+    if (pair_bad) return;
+    ROWS_PACKS(s, rows, c, tags) {
+      const T w = weight_at<T>(pairs, (i64)s * tags, c, tags, pair_shift);
+      psi.put(s * row + c, w);
+      if (both_ways) {
+        const int x = s / M, y = s % M;
+        double few[T::planes * W];
+        w.store(few, W);
+        for (int l = 0; l < W && c + l < tags; ++l) {
+          double* to = back.at(((i64)y * tags + c + l) * row + x);
+          for (int p = 0; p < T::planes; ++p) to[p * plane_of(back.size)] = few[p * W + l];
+        }
+      }
+    }
+    if (both_ways && PAD)  // packs run over the rows' ends
+      for (i64 r = 0; r < (i64)tags * M; ++r)
+        for (int l = tags; l < row; ++l) back.put_cell(r * row + l, S::zero());
+    BARRIER();
+  }
+
+  // theta of all words; returns whether a score is NaN or +inf
+  template <class In> APART int load_unary(Given<In> unary, int words) {
+    n = words;
+    int bad = 0;
+    BARRIER();
+    LANES(i, n) {
+      const Best top = top_of_row(unary.x + (i64)i * tags, tags);
+      bad |= top.index;
+      shift[i] = top.value > -infinity() ? top.value : 0.;
+    }
+    bad = team_reduce(bad, Or{});
+    if (bad) return 1;
+    ROWS_PACKS(i, n, t, tags) theta.put(i * row + t, weight_at<T>(unary, (i64)i * tags, t, tags, shift[i]));
+    BARRIER();
+    return 0;
+  }
+
+  // One word's states are there: their scale, and what may be missing. False if nothing is left of them.
+  DEVICE bool settle(int i, Peaks seen, double factor) {
+    if (wide) {
+      BARRIER();
+      return true;
+    }
+    const Peak mine = seen.over_team();
+    const double loss = loss_of(tags);
+    missing += absent * factor * (tags / SMALL);
+    absent = i == 0 ? loss : (absent * mine.growth + loss) * factor + loss;
+    if (LEADER) lost[i] = absent;
+    top = mine.value;
+    return mine.value > 0.;
+  }
+  double top, absent, missing;  // greatest of the last word's a, what its small ones may lack, the share all may lack
+
+  // Calls load(place) before the pairs of a place are needed, which it may have already. False where the plain numbers
+  // ran out of range.
+  template <class Load> DEVICE bool run(Load load, double& total_shift) {
+    total_shift = shift[0];
+    absent = missing = 0.;
+    Peaks peak{Pack{}, splat<Pack>(1.)};
+    PACKS(t, tags) {
+      const T v = theta.get(t);
+      a.put(t, v);
+      if (!wide) peak.see(v.value());
+    }
+    if (LEADER) scale[0] = 0.;
+    if (!settle(0, peak, 1.)) return false;
+    double exponent = 0.;
+    for (int i = 1; i < n; ++i) {
+      const double k = wide ? 0. : exponent_of(top), factor = pow2(-k);
+      exponent += k;
+      if (LEADER) scale[i] = exponent;
+      total_shift += shift[i];
+      const bool scored = i >= first();
+      peak = Peaks{Pack{}, splat<Pack>(scored ? 0. : 1.)};
+      auto write = [&](int y, int c, T ways) {
+        const T t = theta.get(i * row + c);
+        T v = ways * t;
+        if (!wide) {
+          v = v.scaled(splat<Pack>(factor));
+          peak.see(v.value());
+          if (scored) peak.see_growth(v.value(), t.value() * (double)tags);
+        }
+        a.put(i * word + y * row + c, v);
+      };
+      if (!scored) {
+        ROWS_PACKS(y, M, c, tags) write(y, c, T::lift(a.cell(y)));
+      } else {
+        load(i - first());
+        if (pair_bad) return true;
+        total_shift += pair_shift;
+        const i64 before = (i - 1) * word;
+        all_dots(M, tags, a, [&](int y) { return before + y; }, M == 1 ? 1 : row, psi, [&](int y) { return y * row; },
+                 word, tags, write);
+      }
+      if (!settle(i, peak, factor)) return false;
+    }
+    return true;
+  }
+
+  // All ways to the end.
+  DEVICE S total() const {
+    S sum = S::zero();
+    const i64 last = (n - 1) * word;
+    LANES(k, rows_of(n - 1) * tags) sum = sum + a.cell(last + k / tags * row + k % tags);
+    return team_reduce(sum, Plus{});
+  }
+
+  // Whether rounding to zero changed the total by nothing that matters.
+  DEVICE bool proven(S all) const {
+    return wide || (missing < ENOUGH && absent * tags * M < ENOUGH * all.primal().value());
+  }
+};

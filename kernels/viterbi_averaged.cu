@@ -1,0 +1,342 @@
+// The best chain of tags by column generation: Algorithm 1 of Belanger et al. 2012, with the reduced cost averaged over
+// the two Lagrangians rooted in the first and in the last word (their equation 12) and the bounded search of Algorithm 2.
+//
+//   2 R_i(x, y) = 2 tau(x, y) + N_i(x) + N'_{i+1}(y)
+//   N_i(x) = theta_i(x) + alpha_i(x) - beta_i(x),   N'_i(y) = theta_i(y) - alpha_i(y) + beta_i(y)
+//
+// Beyond the paper: messages are kept relative to that of one tag of the word, so that a change of score far away changes
+// none of them, and only those that did change are computed and priced again. Pairs with one tag in its domain are priced
+// exactly, a row or column at a time, so that the bounds are needed only for pairs of two tags outside, which both fall
+// short by themselves. All columns found are added, not one a search. And a sentence that takes more than its share of
+// work, or in which a message is -inf (so that gains are infinite), is done by the dense program.
+#include "viterbi.cuh"
+
+template <class C> struct Columns {
+  const C& chain;
+  const double *columns, *row_max, *column_max;  // columns: tau transposed, or null
+  i64 bounds;                                    // from the bounds of one place to those of the next
+  i64 row;                                       // of messages
+  double *theta, *alpha, *beta;                     // [n, row], messages relative to that at the tag ref
+  double *alpha_shift, *beta_shift;                 // [n], what was taken off
+  double* outside;                                  // [n, row], -inf for tags in the domain, else 0
+  double *left_side, *right_side, *left_gain, *right_gain;  // [row], of the pair of words that is priced
+  int *domains, *C_, *C_prime;                      // [n, T], [T], [T]
+  int *size, *ref, *stale, *price;                  // [n]; stale: 1 alpha, 2 beta are to be computed
+
+  DEVICE int* domain(int i) const { return domains + (i64)i * chain.T; }
+
+  // tau(x, c) for the pack of tags at c where word i has x (LEFT), or tau(c, x) where word i + 1 has x
+  template <bool LEFT> DEVICE Pack pairs_at(int i, int x, int c) const {
+    if constexpr (!C::OWN) return whole((LEFT ? chain.pairs : columns) + (i64)x * chain.wide + c);
+    const typename C::Pair* tau = chain.tau(i);
+    if (LEFT) return some(tau + (i64)x * chain.wide + c, chain.T - c, 0.);
+#if ON_GPU
+    return (double)tau[(i64)c * chain.wide + x];
+#else
+    Pack p = Pack{};
+    for (int l = 0; l < W && c + l < chain.T; ++l) p[l] = (double)tau[(i64)(c + l) * chain.wide + x];
+    return p;
+#endif
+  }
+
+  // max over the domain of (value(x) + scale * its pairs) at c, given value(x) of the first
+  template <bool LEFT, class F>
+  DEVICE Pack over_domain(int i, const int* list, int count, double first, double scale, int c, F value) const {
+    Pack best = splat<Pack>(first) + scale * pairs_at<LEFT>(i, list[0], c);
+    for (int k = 1; k < count; ++k)
+      best = larger(splat<Pack>(value(list[k])) + scale * pairs_at<LEFT>(i, list[k], c), best);
+    return best;
+  }
+
+  // The message of word j to its neighbour i (equations 8 and 9) over the domain of j, for every tag of i, less its value
+  // at ref_i. False if it is -inf somewhere.
+  template <bool RIGHT> DEVICE bool send(int j, int i) const {
+    const double *from = (RIGHT ? alpha : beta) + j * row, *own = theta + j * row;
+    double* to = (RIGHT ? alpha : beta) + i * row;
+    const int *list = domain(j), count = size[j], at = ref[i], place = RIGHT ? j : i;
+    auto value = [&](int x) { return from[x] + own[x]; };
+    const typename C::Pair* tau = chain.tau(place);
+    double z = -infinity();
+    for (int k = 0; k < count; ++k)
+      z = Greater{}(z, value(list[k]) + (double)(RIGHT ? tau[(i64)list[k] * chain.wide + at] : tau[(i64)at * chain.wide + list[k]]));
+    const double first = value(list[0]);
+    Pack least = splat<Pack>(infinity());
+    const int end = chain.T - W;  // whole packs up to here
+    PACKS(c, chain.T) {
+      const Pack best = over_domain<RIGHT>(place, list, count, first, 1., c, value);
+      unpack(to + c, best - splat<Pack>(z));
+      least = smaller(c <= end ? best : choose(lanes_below(c, chain.T), best, least), least);
+    }
+    if (LEADER) (RIGHT ? alpha_shift : beta_shift)[i] = z;
+    BARRIER();
+    return team_least(least) > -infinity() && z > -infinity();
+  }
+
+  DEVICE Pack N(int i, int c) const {
+    const i64 k = i * row + c;
+    return pack(theta + k) + (pack(alpha + k) - pack(beta + k));
+  }
+  DEVICE Pack N_prime(int i, int c) const {
+    const i64 k = i * row + c;
+    return pack(theta + k) - (pack(alpha + k) - pack(beta + k));
+  }
+  DEVICE double N_at(int i, int x) const { const i64 k = i * row + x; return theta[k] + (alpha[k] - beta[k]); }
+  DEVICE double N_prime_at(int i, int x) const { const i64 k = i * row + x; return theta[k] - (alpha[k] - beta[k]); }
+
+  // What the pack of tags at c can gain between words i and i + 1, less a constant: n and n' of tags outside of the domains
+  // of i and of i + 1 (inside: -inf), and the same with their best partner inside.
+  struct Side { Pack n, gain; };
+  DEVICE Side left_at(int i, int c, double first) const {
+    const Pack n = N(i, c) + pack(outside + i * row + c);
+    auto value = [&](int y) { return N_prime_at(i + 1, y); };
+    return Side{n, n + over_domain<false>(i, domain(i + 1), size[i + 1], first, 2., c, value)};
+  }
+  DEVICE Side right_at(int i, int c, double first) const {
+    const Pack n = N_prime(i + 1, c) + pack(outside + (i + 1) * row + c);
+    auto value = [&](int x) { return N_at(i, x); };
+    return Side{n, n + over_domain<true>(i, domain(i), size[i], first, 2., c, value)};
+  }
+
+  // Prices the pairs between words i and i + 1: exactly those with one tag inside, where the other joins its domain if R_i
+  // is positive; by bounds of rows, then by search, those with both outside. Returns how many transitions were looked at,
+  // or -1 if that is too many.
+  DEVICE i64 price_pairs(int i, i64 room) const {
+    const int T = chain.T;
+    const double shift = -alpha_shift[i + 1] - beta_shift[i], *most = row_max + i * bounds;
+    const double first = N_prime_at(i + 1, domain(i + 1)[0]), first_prime = N_at(i, domain(i)[0]);
+    const i64 seen = (i64)(size[i] + size[i + 1]) * T;
+    const Pack none = splat<Pack>(-infinity());
+    Pack bound = none, top_prime = none, gain = none;
+    PACKS(c, T) {
+      const Side left = left_at(i, c, first), right = right_at(i, c, first_prime);
+      gain = larger(left.gain, larger(right.gain, gain));
+      bound = larger(left.n + 2. * pack(most + c), bound);
+      top_prime = larger(right.n, top_prime);
+    }
+    const bool gains = team_most(gain) + shift > 0.;
+    if (!gains && !(team_most(bound) + team_most(top_prime) + shift > 0.)) return seen;
+    BARRIER();
+    PACKS(c, T) {
+      const Side left = left_at(i, c, first), right = right_at(i, c, first_prime);
+      unpack(left_side + c, left.n), unpack(left_gain + c, left.gain);
+      unpack(right_side + c, right.n), unpack(right_gain + c, right.gain);
+    }
+    BARRIER();
+    const i64 pairs = search(i, shift, room);
+    if (gains) {
+      const Pack bar = splat<Pack>(-shift);
+      const int more = select(T, C_, [&](int c) { return above(pack(left_gain + c), bar); });
+      BARRIER();
+      const int more_prime = select(T, C_prime, [&](int c) { return above(pack(right_gain + c), bar); });
+      BARRIER();
+      for (int k = 0; k < more; ++k) add(i, C_[k]);
+      for (int k = 0; k < more_prime; ++k) add(i + 1, C_prime[k]);
+    }
+    return pairs < 0 ? pairs : pairs + seen;
+  }
+
+  // Algorithm 2 for pairs with both tags outside of their domains: the sets C' and C of tags that could have a positive
+  // reduced cost, then all pairs of them. Returns how many transitions were looked at, or -1 if that is too many.
+  DEVICE i64 search(int i, double shift, i64 room) const {
+    const int T = chain.T;
+    Pack best_left = splat<Pack>(-infinity());
+    PACKS(c, T) best_left = larger(pack(left_side + c), best_left);
+    const double U = team_most(best_left);
+    const double *most = row_max + i * bounds, *most_to = column_max + i * bounds;
+    const Pack first = splat<Pack>(U + shift), none = splat<Pack>(-infinity());
+    Pack top = none;
+    PACKS(c, T) {
+      const Pack x = pack(right_side + c);
+      top = larger(choose(x + first + 2. * pack(most_to + c) > Pack{}, x, none), top);
+    }
+    const double U_prime = team_most(top);  // over C'
+    if (!(U_prime > -infinity())) return 0;
+    const Pack second = splat<Pack>(U_prime + shift);
+    const int left = select(T, C_, [&](int c) { return above(pack(left_side + c) + second + 2. * pack(most + c), Pack{}); });
+    BARRIER();
+    if (left == 0) return 0;
+    const int right = select(T, C_prime, [&](int c) {
+      return above(pack(right_side + c) + first + 2. * pack(most_to + c), Pack{});
+    });
+    BARRIER();
+    const bool by_rows = right * 4 > T;  // then a whole row of pairs is looked at faster than those of C'
+    const i64 pairs = (i64)left * (by_rows ? T : right);
+    if (pairs > room || left > 8 + T / 2) return -1;
+    for (int k = 0; k < left; ++k) {
+      const int x = C_[k];
+      const double here = left_side[x] + shift;
+      const typename C::Pair* tau = chain.tau(i) + (i64)x * chain.wide;
+      const Best best = by_rows
+          ? best_of(T, [&](int c) { return splat<Pack>(here) + pack(right_side + c) + 2. * some(tau + c, T - c, 0.); })
+          : best_listed(C_prime, right, [&](int y) { return here + right_side[y] + 2. * (double)tau[y]; });
+      if (best.index >= 0 && best.value > 0.) add(i, x), add(i + 1, best.index);
+    }
+    return pairs;
+  }
+
+  // Tag x joins the domain of word i, if it is not in it: the messages that word i sends are stale.
+  DEVICE void add(int i, int x) const {
+    int* list = domain(i);
+    const int count = size[i];
+    int known = 0;
+    LANES(k, count) known |= list[k] == x;
+    if (team_reduce(known, Or{})) return;
+    if (LEADER) {
+      list[count] = x;
+      size[i] = count + 1;
+      outside[i * row + x] = -infinity();
+      if (i + 1 < chain.n) stale[i + 1] |= 1;
+      if (i > 0) stale[i - 1] |= 2;
+    }
+    BARRIER();
+  }
+
+  // Every word begins with its best tags by theta alone. False if a word has none; `bad` if a NaN or +inf was read.
+  DEVICE bool begin(int initial, unsigned& bad) const {
+    const int n = chain.n, T = chain.T;
+    bool some_tag = true;
+    for (int i = 0; i < n; ++i) {
+      double* own = theta + i * row;
+      PACKS(c, T) {
+        const Pack t = chain.theta(i, c);
+        bad |= unfit(t);
+        if (C::OWN && i + 1 < n) bad |= unfit(pack(row_max + i * bounds + c));
+        unpack(own + c, t);
+        unpack(outside + i * row + c, Pack{});
+      }
+      BARRIER();
+      int count = 0;
+      for (Best best{infinity(), -1}; count < initial && count < T; ++count) {
+        const double value = best.value;
+        const int last = best.index;
+        best = count ? best_of(T, [&](int c) { return after(pack(own + c), c, value, last); }) : best_state(own, T);
+        if (best.index < 0) break;
+        if (LEADER) domain(i)[count] = best.index, outside[i * row + best.index] = -infinity();
+      }
+      some_tag &= count > 0;
+      if (LEADER) size[i] = count, ref[i] = count ? domain(i)[0] : 0, price[i] = 1, stale[i] = (i > 0) + 2 * (i + 1 < n);
+    }
+    PACKS(c, T) unpack(alpha + c, Pack{}), unpack(beta + (n - 1) * row + c, Pack{});
+    BARRIER();
+    return some_tag;
+  }
+
+  // Those below (value, index) in the order of best_of, else -inf.
+  static DEVICE Pack after(Pack x, int c, double value, int index) {
+    const Pack v = splat<Pack>(value);
+    return choose((x < v) | ((x == v) & ~lanes_below(c, index + 1)), x, splat<Pack>(-infinity()));
+  }
+
+  // Messages that are stale, from both ends. False if one is -inf.
+  DEVICE bool messages(i64& work) const {
+    bool finite = true;
+    for (int pass = 0; pass < 2; ++pass)
+      for (int k = 1; k < chain.n; ++k) {
+        const int i = pass ? chain.n - 1 - k : k, j = pass ? i + 1 : i - 1;
+        if (!(stale[i] & (1 + pass))) continue;
+        finite &= pass ? send<false>(j, i) : send<true>(j, i);
+        work += (i64)size[j] * chain.T;
+        if (LEADER) {
+          price[i] = 1;
+          if (i > 0) price[i - 1] = 1;
+          stale[i] &= ~(1 + pass);
+          const int next = pass ? i - 1 : i + 1;
+          if (size[i] > 1 && next >= 0 && next < chain.n) stale[next] |= 1 + pass;
+        }
+        BARRIER();
+      }
+    return finite;
+  }
+};
+
+constexpr int SHARE = 2;    // of the dense program's work, one part in so many, after which it takes over
+constexpr int PASSES = 4;   // what pricing costs beside the pairs, in rows of the dense program
+
+// tags [B, N] as in viterbi.cu. row_max and column_max [*, wide]: of each row and column of pairs, for all or for each
+// place. counts [B, 4]: states in the domains, transitions looked at, words done densely, rounds.
+template <class In, int own>
+KERNEL viterbi_averaged(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* columns,
+                        const double* row_max, const double* column_max, const i64* lengths, i64* tags, double* scores,
+                        i64* counts, double* work, int* lists, i64 work_size, i64 lists_size, int wide, int initial, int B, int N,
+                        int T) {
+  double* const mine = work + SLOT * work_size;
+  int* const ints = lists + SLOT * lists_size;
+  const int rounded = (T + 7) / 8 * 8;
+  const i64 row = rounded + PAD, matrix = own ? (i64)T * T : 0, bounds = own ? rounded : 0;
+  const bool broken = !own && has_unfit(row_max, T);
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, N + 1);
+    typedef Chain<In, own> C;
+    const C chain{unary + (i64)b * N * T, pairs + (i64)b * (N - 1) * matrix, matrix, n, T, 1, wide};
+    int* const flags = ints + (i64)(N + 2) * T;
+    double *const messages = mine + 4 * N * row, *const sides = messages + 2 * N;
+    const Columns<C> cg{chain, columns, row_max + (i64)b * (N - 1) * bounds, column_max + (i64)b * (N - 1) * bounds,
+                        bounds, row, mine, mine + N * row, mine + 2 * N * row, messages, messages + N,
+                        mine + 3 * N * row, sides, sides + row, sides + 2 * row, sides + 3 * row,
+                        ints, ints + (i64)N * T, ints + (i64)(N + 1) * T, flags, flags + N, flags + 2 * N, flags + 3 * N};
+    i64* const tag = tags + (i64)b * N;
+    BARRIER();
+    LANES(k, N) tag[k] = -1;
+    if (LEADER) scores[b] = -infinity();
+    LANES(k, 4) counts[b * 4 + k] = 0;
+    if (n == 0) continue;
+    unsigned bad = 0;
+    const bool some_tag = cg.begin(initial, bad);
+    if (team_reduce((int)bad, Or{}) || (broken && n > 1) || !some_tag) continue;
+    i64 looked_at = 0, rounds = 0, room = (i64)(n - 1) * T * T / SHARE;
+    bool dense = false;
+    while (!dense) {  // Algorithm 1
+      ++rounds;
+      const i64 before = looked_at;
+      dense = !cg.messages(looked_at);
+      room -= looked_at - before;
+      for (int i = 0; i + 1 < n && !dense; ++i) {
+        if (!cg.price[i]) continue;
+        const i64 pairs_seen = cg.price_pairs(i, room);
+        room -= pairs_seen + PASSES * T;
+        dense = pairs_seen < 0 || room < 0;
+        looked_at += pairs_seen < 0 ? 0 : pairs_seen;
+        BARRIER();
+        if (LEADER) cg.price[i] = 0;
+      }
+      int grown = 0;
+      BARRIER();
+      LANES(i, n) grown |= cg.stale[i];
+      if (!team_reduce(grown, Or{})) break;
+    }
+    i64 states = 0;
+    LANES(i, n) states += cg.size[i];
+    states = team_reduce(states, Plus{});
+    if (LEADER) {
+      counts[b * 4] = states + (dense ? (i64)n * T : 0);
+      counts[b * 4 + 1] = looked_at + (dense ? (i64)(n - 1) * T * T : 0);
+      counts[b * 4 + 2] = dense ? n - 1 : 0;
+      counts[b * 4 + 3] = rounds;
+    }
+    BARRIER();
+    if (dense) {
+      bad = dense_chain(chain, mine, row);
+      if (!team_reduce((int)bad, Or{})) trace_dense(chain, mine, row, columns, tag, scores + b);
+      continue;
+    }
+    const double *s = cg.alpha + (n - 1) * row, *unary_ = cg.theta + (n - 1) * row;
+    int y = best_listed(cg.domain(n - 1), cg.size[n - 1], [&](int x) { return s[x] + unary_[x]; }).index;
+    double score = unary_[y];
+    for (int i = n - 1;; --i) {
+      if (LEADER) tag[i] = y;
+      if (i == 0) break;
+      s -= row, unary_ -= row;
+      const typename C::Pair* tau = chain.tau(i - 1) + y;
+      y = best_listed(cg.domain(i - 1), cg.size[i - 1], [&](int x) {
+            return s[x] + unary_[x] + (double)tau[(i64)x * wide];
+          }).index;
+      score += (double)tau[(i64)y * wide] + unary_[y];
+    }
+    if (LEADER) scores[b] = score;
+  }
+}
+
+EXPORT(viterbi_averaged_float_0, viterbi_averaged<float, 0>)
+EXPORT(viterbi_averaged_float_1, viterbi_averaged<float, 1>)
+EXPORT(viterbi_averaged_double_0, viterbi_averaged<double, 0>)
+EXPORT(viterbi_averaged_double_1, viterbi_averaged<double, 1>)

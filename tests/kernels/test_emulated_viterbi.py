@@ -1,0 +1,121 @@
+"""The PTX of every Viterbi kernel, run through the project's own launch code, equals the CPU build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpuparse.backend import Backend, backend_for
+from gpuparse.ops import viterbi
+from gpuparse.ops.viterbi import Table
+
+from .emulator import SCHEDULES, emulated_gpu
+
+DTYPES = (torch.float32, torch.float64)
+INF = float("inf")
+
+
+def sentences(dtype: torch.dtype, tags: int, words: int, own: bool, step: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    """A ragged batch with ties, forbidden tags and transitions, a sentence without any chain, one with a NaN, and one
+    of a single word."""
+    generator = torch.Generator().manual_seed(tags)
+    unary = (3 * torch.randn(6, words, tags, generator=generator, dtype=torch.float64)).round()
+    shape = (6, words - 1) if own else (1, 1)
+    pairs = step * torch.randn(*shape, tags, tags, generator=generator, dtype=torch.float64)
+    unary[1][torch.rand(words, tags, generator=generator) < 0.3] = -INF
+    unary[1, :, 0] = 0.0
+    unary[2, 1] = -INF
+    unary[3, 0, 0] = float("nan")
+    lengths = torch.tensor([words, words - 1, 3, 2, 1, words])
+    return unary.to(dtype), pairs.to(dtype), lengths
+
+
+def both(run: Callable[[Backend], tuple[Tensor, ...]], schedule: str) -> tuple[Tensor, ...]:
+    """Run on the CPU and on the emulated GPU, compare, and give the CPU's answer."""
+    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
+    assert cpu is not None
+    gpu.schedule = schedule
+    expected, found = run(cpu), run(gpu)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0.0, atol=1e-9)
+    return expected
+
+
+def check(tags: Tensor) -> None:
+    assert (tags[[2, 3]] == -1).all() and (tags[[0, 5]] >= 0).all() and (tags[4, 1:] == -1).all() and tags[4, 0] >= 0
+
+
+SHAPES = pytest.mark.parametrize(("tags", "words", "step"), [(5, 6, 1.0), (41, 4, 1.0), (41, 4, 9.0)])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("own", (False, True))
+@SHAPES
+def test_dense(tags: int, words: int, step: float, own: bool, dtype: torch.dtype, schedule: str) -> None:
+    unary, pairs, lengths = sentences(dtype, tags, words, own, step)
+    table = Table(pairs)
+    row_max = None if own else table.row_max
+    check(
+        both(
+            lambda backend: viterbi.launch_dense(unary, table.rows, table.columns, row_max, lengths, 1, backend),
+            schedule,
+        )[0]
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
+    unary, _, lengths = sentences(dtype, 5, 6, False)
+    pairs = torch.randn(1, 1, 25, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    table = Table(pairs)
+    check(
+        both(
+            lambda backend: viterbi.launch_dense(unary, table.rows, None, table.row_max, lengths, 5, backend),
+            schedule,
+        )[0]
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("own", (False, True))
+@SHAPES
+def test_columns(tags: int, words: int, step: float, own: bool, dtype: torch.dtype, schedule: str) -> None:
+    unary, pairs, lengths = sentences(dtype, tags, words, own, step)
+    table = Table(pairs)
+    check(
+        both(
+            lambda backend: viterbi.launch_forward(unary, table.rows, table.row_max, table.row_min, lengths, backend),
+            schedule,
+        )[0]
+    )
+    check(
+        both(
+            lambda backend: viterbi.launch_averaged(
+                unary, table.rows, table.columns, table.row_max, table.column_max, lengths, 2, backend
+            ),
+            schedule,
+        )[0]
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("own", (False, True))
+@pytest.mark.parametrize("beam", (1, 3))
+def test_beam(beam: int, own: bool, dtype: torch.dtype, schedule: str) -> None:
+    unary, pairs, lengths = sentences(dtype, 7, 6, own)
+    table = Table(pairs)
+    check(
+        both(
+            lambda backend: viterbi.launch_beam(
+                unary, table.rows, table.row_max, table.row_min, table.column_max, lengths, beam, backend
+            ),
+            schedule,
+        )[0]
+    )
