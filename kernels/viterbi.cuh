@@ -5,8 +5,8 @@
 #pragma once
 #include "weights.cuh"
 
-// Packs: the lesser, the greater, the lanes (as bits) where a >= b, where a > b, and where x is NaN or +inf; `count` scores from p on as
-// doubles with `fill` in the lanes after them.
+// Packs: the lesser and the greater of two; the lanes, as bits, where a >= b, where a > b, and where x is NaN or +inf;
+// `count` scores from p on as doubles, with `fill` in the lanes after them; as many as a pack holds.
 #if ON_GPU
 
 DEVICE double larger(double a, double b) { return a > b ? a : b; }

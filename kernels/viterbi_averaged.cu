@@ -13,15 +13,15 @@
 
 template <class C> struct Columns {
   const C& chain;
-  const double *columns, *row_max, *column_max;  // columns: tau transposed, or null
-  i64 bounds;                                    // from the bounds of one place to those of the next
-  i64 row;                                       // of messages
-  double *theta, *alpha, *beta;                     // [n, row], messages relative to that at the tag ref
-  double *alpha_shift, *beta_shift;                 // [n], what was taken off
-  double* outside;                                  // [n, row], -inf for tags in the domain, else 0
-  double *left_side, *right_side, *left_gain, *right_gain;  // [row], of the pair of words that is priced
-  int *domains, *C_, *C_prime;                      // [n, T], [T], [T]
-  int *size, *ref, *stale, *price;                  // [n]; stale: 1 alpha, 2 beta are to be computed
+  const double *columns, *row_max, *column_max;             // columns: tau transposed, or null
+  i64 bounds;                                               // from the bounds of one place to those of the next
+  i64 row;                                                  // of messages
+  double *theta, *alpha, *beta;                             // [n, row], messages less their value at the tag ref
+  double *alpha_shift, *beta_shift;                         // [n], what was taken off
+  double* outside;                                          // [n, row], -inf for tags in the domain, else 0
+  double *left_side, *right_side, *left_gain, *right_gain;  // [row], of the two words that are priced
+  int *domains, *C_, *C_prime;                              // [n, T], [T], [T]
+  int *size, *ref, *stale, *price;                          // [n]; stale: 1 alpha, 2 beta is to be computed
 
   DEVICE int* domain(int i) const { return domains + (i64)i * chain.T; }
 
@@ -57,8 +57,10 @@ template <class C> struct Columns {
     auto value = [&](int x) { return from[x] + own[x]; };
     const typename C::Pair* tau = chain.tau(place);
     double z = -infinity();
-    for (int k = 0; k < count; ++k)
-      z = Greater{}(z, value(list[k]) + (double)(RIGHT ? tau[(i64)list[k] * chain.wide + at] : tau[(i64)at * chain.wide + list[k]]));
+    for (int k = 0; k < count; ++k) {
+      const i64 x = list[k];
+      z = Greater{}(z, value(x) + (double)tau[RIGHT ? x * chain.wide + at : (i64)at * chain.wide + x]);
+    }
     const double first = value(list[0]);
     Pack least = splat<Pack>(infinity());
     const int end = chain.T - W;  // whole packs up to here
@@ -152,7 +154,9 @@ template <class C> struct Columns {
     const double U_prime = team_most(top);  // over C'
     if (!(U_prime > -infinity())) return 0;
     const Pack second = splat<Pack>(U_prime + shift);
-    const int left = select(T, C_, [&](int c) { return above(pack(left_side + c) + second + 2. * pack(most + c), Pack{}); });
+    const int left = select(T, C_, [&](int c) {
+      return above(pack(left_side + c) + second + 2. * pack(most + c), Pack{});
+    });
     BARRIER();
     if (left == 0) return 0;
     const int right = select(T, C_prime, [&](int c) {
@@ -214,7 +218,10 @@ template <class C> struct Columns {
         if (LEADER) domain(i)[count] = best.index, outside[i * row + best.index] = -infinity();
       }
       some_tag &= count > 0;
-      if (LEADER) size[i] = count, ref[i] = count ? domain(i)[0] : 0, price[i] = 1, stale[i] = (i > 0) + 2 * (i + 1 < n);
+      if (LEADER) {
+        size[i] = count, ref[i] = count ? domain(i)[0] : 0;
+        price[i] = 1, stale[i] = (i > 0) + 2 * (i + 1 < n);
+      }
     }
     PACKS(c, T) unpack(alpha + c, Pack{}), unpack(beta + (n - 1) * row + c, Pack{});
     BARRIER();
@@ -257,8 +264,8 @@ constexpr int PASSES = 4;   // what pricing costs beside the pairs, in rows of t
 template <class In, int own>
 KERNEL viterbi_averaged(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* columns,
                         const double* row_max, const double* column_max, const i64* lengths, i64* tags, double* scores,
-                        i64* counts, double* work, int* lists, i64 work_size, i64 lists_size, int wide, int initial, int B, int N,
-                        int T) {
+                        i64* counts, double* work, int* lists, i64 work_size, i64 lists_size, int wide, int initial,
+                        int B, int N, int T) {
   double* const mine = work + SLOT * work_size;
   int* const ints = lists + SLOT * lists_size;
   const int rounded = (T + 7) / 8 * 8;
@@ -268,12 +275,13 @@ KERNEL viterbi_averaged(const In* unary, const typename PairsOf<In, own>::type* 
     const int n = words_in(lengths, b, N + 1);
     typedef Chain<In, own> C;
     const C chain{unary + (i64)b * N * T, pairs + (i64)b * (N - 1) * matrix, matrix, n, T, 1, wide};
-    int* const flags = ints + (i64)(N + 2) * T;
-    double *const messages = mine + 4 * N * row, *const sides = messages + 2 * N;
-    const Columns<C> cg{chain, columns, row_max + (i64)b * (N - 1) * bounds, column_max + (i64)b * (N - 1) * bounds,
-                        bounds, row, mine, mine + N * row, mine + 2 * N * row, messages, messages + N,
-                        mine + 3 * N * row, sides, sides + row, sides + 2 * row, sides + 3 * row,
-                        ints, ints + (i64)N * T, ints + (i64)(N + 1) * T, flags, flags + N, flags + 2 * N, flags + 3 * N};
+    const i64 all = N * row, place = (i64)b * (N - 1) * bounds;
+    double *const shifts = mine + 4 * all, *const sides = shifts + 2 * N;
+    int *const candidates = ints + (i64)N * T, *const flags = candidates + 2 * T;
+    const Columns<C> cg{chain,        columns,    row_max + place,  column_max + place, bounds,          row,
+                        mine,         mine + all, mine + 2 * all,   shifts,             shifts + N,      mine + 3 * all,
+                        sides,        sides + row, sides + 2 * row, sides + 3 * row,    ints,            candidates,
+                        candidates + T, flags,    flags + N,        flags + 2 * N,      flags + 3 * N};
     i64* const tag = tags + (i64)b * N;
     BARRIER();
     LANES(k, N) tag[k] = -1;

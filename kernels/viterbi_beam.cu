@@ -7,9 +7,9 @@
 // counts [B, 4]: states, transitions, 0, 1. bound [B]: of all chains, or -inf where the chain is proven best.
 template <class In, int own>
 KERNEL viterbi_beam(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* row_max,
-                    const double* row_min, const double* column_max, const i64* lengths, i64* tags, double* scores, i64* counts,
-                    double* bound, double* work, int* lists, i64 work_size, i64 lists_size, int wide, int beam, int B,
-                    int N, int T) {
+                    const double* row_min, const double* column_max, const i64* lengths, i64* tags, double* scores,
+                    i64* counts, double* bound, double* work, int* lists, i64 work_size, i64 lists_size, int wide,
+                    int beam, int B, int N, int T) {
   const int rounded = (T + 7) / 8 * 8;
   const i64 row = rounded + PAD, matrix = own ? (i64)T * T : 0, place = own ? rounded : 0;
   double *const s = work + SLOT * work_size, *const left = s + N * row;  // left: the states that are not in the beam

@@ -37,7 +37,9 @@ DEVICE int tighten(const C& chain, int i, const double* s, const double* row_max
     }
     const double bar = team_least(least);
     if (round == 0 || !(bar > -infinity())) continue;  // one state alone was the bound before
-    const int left = select(count, spare, [&](int k) { return lanes_listed(list, k, count, [&](int x) { return s[x] + row_max[x] >= bar; }); });
+    const int left = select(count, spare, [&](int k) {
+      return lanes_listed(list, k, count, [&](int x) { return s[x] + row_max[x] >= bar; });
+    });
     BARRIER();
     if (left > count - count / 4) break;
     LANES(k, left) spare[k] = list[spare[k]];
