@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import backend_for
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags, viterbi
 from gpuparse.ops.viterbi import best_chain
 from gpuparse.tags import chain_scores, is_position, trigram_scores
 from gpuparse.trees import is_tree, tree_scores
@@ -86,13 +86,16 @@ def _comparisons(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str
         ("chain (derivative)", partial(_chain_sums, order=1, weighted=True), 10 * rounded),
         ("chain (second slope)", partial(_chain_sums, order=2, weighted=False), 10 * rounded),
         ("chain (second derivative)", partial(_chain_sums, order=2, weighted=True), 10 * rounded),
-        ("viterbi", _chain_best, exact),
+        ("viterbi", partial(_chain_best, decode=lambda batch: best_chain(*batch)), exact),
         ("chain_topk", _chain_topk, exact),
         ("chain_sample", _chain_sample, 0.04),
     ]
     batches = _chains(device, dtype)
     for chain_name, differ, tolerance in of_chains:
         yield chain_name, partial(_greatest, differ, batches), tolerance
+    for chain_name, decode in _DECODERS.items():
+        differ = partial(_chain_best, decode=decode)
+        yield chain_name, partial(_greatest, differ, [batch for batch in batches if not batch[3]]), exact
 
 
 def _sentences(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -243,8 +246,15 @@ def _are_chains(batch: Chains, tags: Tensor) -> bool:
     return bool(((tags >= 0) == word).all()) and bool((tags < unary.shape[2]).all())
 
 
-def _chain_best(batch: Chains) -> float:
-    found, expected = best_chain(*batch).tags, plain.chain.argmax(*batch)
+_DECODERS: dict[str, Callable[[Chains], viterbi.Best]] = {
+    "viterbi_forward": lambda batch: viterbi.forward_columns(batch[0], viterbi.Table(batch[1]), batch[2]),
+    "viterbi_averaged": lambda batch: viterbi.averaged_columns(batch[0], viterbi.Table(batch[1]), batch[2], 1),
+    "viterbi_beam": lambda batch: viterbi.beam_search(batch[0], viterbi.Table(batch[1]), batch[2], 99)[0],
+}
+
+
+def _chain_best(batch: Chains, *, decode: Callable[[Chains], viterbi.Best]) -> float:
+    found, expected = decode(batch).tags, plain.chain.argmax(*batch)
     if not _are_chains(batch, found):
         return float("inf")
     return _difference(_scores_of_chains(batch, found), _scores_of_chains(batch, expected))

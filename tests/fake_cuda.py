@@ -134,6 +134,27 @@ def try_chains() -> int:
     return checks
 
 
+def try_viterbi() -> int:
+    B, n, T, checks = 3, 5, 20, 0
+    ways: tuple[dict[str, Any], ...] = (
+        {"method": "auto"},
+        {"method": "dense"},
+        {"method": "column_generation"},
+        {"method": "column_generation", "pricing": "averaged"},
+        {"method": "beam", "beam": 3},
+    )
+    for options, shape in itertools.product(ways, ((T, T), (B, n - 1, T, T))):
+        unary, transitions = (torch.empty(s, device="cuda", requires_grad=True) for s in ((B, n, T), shape))
+        lengths = torch.empty(B, dtype=torch.int64, device="cuda")
+        found = gp.viterbi(unary, transitions, lengths, **options)
+        expect(found.tags, B, n), expect(found.bound, B), expect(found.certified, B), expect(found.iterations, B)
+        expect(gradient(expect(found.score, B), transitions), *shape)
+        for counted in found.stats.values():
+            expect(counted, B)
+        checks += 1
+    return checks
+
+
 def try_plain_path() -> int:
     B, N = 2, 5
     arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
@@ -162,6 +183,11 @@ def try_plain_path() -> int:
         expect(plain.chain.sample(*scores, 2), 2, B, n)
         expect(plain.chain.leaves(scores[:2], scores[:2], lengths, trigrams), B)
         expect(plain.chain.is_bad(*scores), B)
+        expect(
+            plain.chain.score(*scores[:2], torch.empty(B, n, dtype=torch.int64, device="cuda"), lengths, trigrams), B
+        )
+    tags, bound = plain.beam.search(unary.detach(), pairs[:, :, :3], lengths, 2)
+    expect(tags, B, 4), expect(bound, B)
     return 4
 
 
@@ -169,4 +195,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
-        print(f"{try_distributions() + try_chains() + try_plain_path()} ok")
+        print(f"{try_distributions() + try_chains() + try_viterbi() + try_plain_path()} ok")

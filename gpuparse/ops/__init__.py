@@ -3,7 +3,7 @@
 Each function here takes the operator where kernels serve the device, and the plain torch path where none do.
 """
 
-from gpuparse.ops import chains
+from gpuparse.ops import chains, viterbi
 from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure, check_flags
 
-__all__ = ["EISNER", "MATRIX_TREE", "Structure", "chains", "check_flags"]
+__all__ = ["EISNER", "MATRIX_TREE", "Structure", "chains", "check_flags", "viterbi"]
