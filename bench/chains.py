@@ -8,6 +8,7 @@ features, Figure 1 with the regularisation of the transitions. All decoders are 
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,10 @@ def against_torch_struct(args: argparse.Namespace) -> dict[str, Any]:
     potentials[:, 0] += unary[:, 0, None, :]
     ready = Transitions(transitions)
 
+    warnings.filterwarnings("ignore", module="torch_struct")
+
     def peer() -> Tensor:
-        return LinearChainCRF(potentials).argmax
+        return LinearChainCRF(potentials).argmax.detach()
 
     ours = gp.viterbi(unary, transitions, method="dense").score
     difference = float(((peer() * potentials).flatten(1).sum(1).double() - ours).abs().max())
