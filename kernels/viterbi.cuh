@@ -85,6 +85,8 @@ template <class In_, bool OWN_> struct Chain {
   DEVICE const Pair* tau(int i) const { return pairs + i * step; }
 };
 
+constexpr double LOWEST = -1.7976931348623157e308;  // of all that is not -inf
+
 // What a step found: whether a NaN or +inf was read, and (in lanes) the greatest of next + least.
 struct Found {
   unsigned bad;

@@ -38,7 +38,7 @@ KERNEL viterbi_beam(const In* unary, const typename PairsOf<In, own>::type* pair
       }
       BARRIER();
       int count = 0;
-      double bar = -1.7976931348623157e308;
+      double bar = LOWEST;
       for (; count < beam; ++count) {
         const Best best = best_state(left, T);
         if (best.index < 0) break;

@@ -14,7 +14,16 @@
 
 constexpr int FEW = 8;         // columns that are not worth a tighter bound
 constexpr int DOMINATORS = 4;  // states whose messages together make one
+constexpr int AHEAD = 4;       // words, to fetch unary scores in time
 constexpr int DULL = 3;        // words in a row with hardly a state left out, after which the rest is done densely
+
+// The unary scores of a word on their way: a CPU does not foresee them past the end of a page.
+template <class C> DEVICE void prefetch(const C& chain, int i) {
+#if !ON_GPU
+  const char* at = (const char*)chain.theta(i < chain.n ? i : chain.n - 1);
+  for (int k = 0; k < (int)sizeof(typename C::In) * chain.T; k += 64) __builtin_prefetch(at + k);
+#endif
+}
 
 // A tighter bound: the least of alpha_{i+1} over the tags that word i + 1 may have, from the best few of the listed states
 // together. Those that cannot rise above it leave the list. `alpha` and `spare` have room for the tags.
@@ -55,9 +64,8 @@ DEVICE int tighten(const C& chain, int i, const double* s, const double* row_max
 // counts [B, 4]: states in the domains, transitions looked at, words done densely, rounds.
 template <class In, int own>
 KERNEL viterbi_forward(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* row_max,
-                       const double* row_min, const i64* lengths, i64* tags, double* scores, i64* counts,
-                       double* work, int* lists,
-                       i64 work_size, i64 lists_size, int wide, int B, int N, int T) {
+                       const double* row_min, const i64* lengths, i64* tags, double* scores, i64* counts, double* work,
+                       int* lists, i64 work_size, i64 lists_size, int wide, int B, int N, int T) {
   double* const s = work + SLOT * work_size;
   int* const domains = lists + SLOT * lists_size;  // [N + 1, T], and the size of each
   int* const sizes = domains + (i64)(N + 1) * T;
@@ -84,8 +92,9 @@ KERNEL viterbi_forward(const In* unary, const typename PairsOf<In, own>::type* p
       double *now = s + i * row, *next = now + row;
       int* const list = domains + (i64)i * T;
       if (own) PACKS(c, T) bad |= unfit(pack(most + c));
+      prefetch(chain, i + AHEAD);
       double bar = team_most(found.floor);
-      bar = bar > -1.7976931348623157e308 ? bar : -1.7976931348623157e308;
+      bar = bar > LOWEST ? bar : LOWEST;
       int count = select_from(bar, T, list, [&](int y) { return pack(now + y) + pack(most + y); });
       if (count > FEW) {
         BARRIER();
