@@ -155,6 +155,8 @@ def _with_defaults(tables: Mapping[str, Any]) -> Mapping[str, Any]:
     training = {"objective": "perceptron" if scorer["kind"] == "templates" else "nll", **given["training"]}
     if training["objective"] in ONLINE:
         training = {"epochs": 10, "batch_words": 200, **training}
+    elif scorer["kind"] == "templates":  # most features are rare
+        training = {"learning_rate": 0.02, **training}
     return {**tables, "scorer": scorer, "training": training}
 
 
@@ -213,7 +215,7 @@ def _check(config: Config, source: str) -> None:
         if not 1 <= getattr(scorer, name) <= 30:
             raise wrong(f"scorer.{name}", "1 to 30")
     if scorer.kind not in KINDS[config.task]:
-        wanted = " or ".join(KINDS[config.task])
+        wanted = "one of " + ", ".join(KINDS[config.task])
         raise wrong("scorer.kind", f"{wanted} where task is {config.task!r}")
     if config.task == "tag" and scorer.kind != "templates" and not (scorer.word or scorer.chars or scorer.pretrained):
         raise ValueError(f"{source}: scorer has no vectors of words; one of word, chars, pretrained is wanted")

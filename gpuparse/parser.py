@@ -71,6 +71,14 @@ class Parser:
         write_model(Path(path), self.config, self.vocabulary.to_json(), self.scorer, self.results)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads of a sentence, besides the words."""
+        scorer = self.config.scorer
+        if scorer.kind == "templates":
+            return ("upos",)
+        return tuple(name for name, size in (("upos", scorer.tag), ("feats", scorer.feats)) if size)
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.scorer.parameters()).device

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gpuparse.chain.viterbi import Method, Transitions, viterbi
+from gpuparse.chain.viterbi import BEAM, Method, Transitions, viterbi
 from gpuparse.config import Config
 from gpuparse.data.batches import batches_by_length
 from gpuparse.data.given import Words, as_sentences
@@ -102,12 +102,18 @@ class Tagger:
         return [fill(*pair) for pair in zip(given, self.predict(given, **options), strict=True)]
 
     def predict(
-        self, sentences: Iterable[Words | Sentence], *, method: Method = "auto", batch_words: int = BATCH_WORDS
+        self,
+        sentences: Iterable[Words | Sentence],
+        *,
+        method: Method = "auto",
+        beam: int = BEAM,
+        batch_words: int = BATCH_WORDS,
     ) -> list[list[str]]:
         """The tags of sentences, in their order.
 
         Args:
             method: how to find the best tags (see ``gpuparse.viterbi``).
+            beam: tags of a word that a beam keeps.
             batch_words: words of a batch, padding counted.
 
         A malformed sentence is a ``ConlluError`` that names its file and line.
@@ -119,7 +125,7 @@ class Tagger:
         with torch.inference_mode():
             for unary, lengths, indices in self.score(given, batch_words=batch_words):
                 began = time.perf_counter()
-                best = viterbi(unary, transitions, lengths, method=method).tags.tolist()
+                best = viterbi(unary, transitions, lengths, method=method, beam=beam).tags.tolist()
                 for index, row in zip(indices, best, strict=True):
                     done[index] = [names[tag] for tag in row[: len(given[index])]]
                 self.seconds["decode"] += time.perf_counter() - began

@@ -19,6 +19,7 @@ from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
 __all__ = [
     "Lengths",
     "as_lengths",
+    "as_scores",
     "as_tags",
     "as_transitions",
     "as_trigrams",

@@ -1,17 +1,16 @@
-// A good chain of tags by beam search: from each word the best few states go on. It is proven best where no state that
-// was left out could gain anything, by the bound of viterbi_forward.cu; elsewhere the sum of each word's best unary score
-// with its best way in bounds all chains.
+// A good chain of tags by beam search: from each word the best few states go on. Where all places share their pairs, it is
+// proven best if no state that was left out could gain anything, by the bound of viterbi_forward.cu; else the sum of each
+// word's best unary score with its best way in bounds all chains.
 #include "viterbi.cuh"
 
-// tags [B, N] as in viterbi.cu; row_max, row_min and column_max [*, wide] of the pairs, for all or for each place.
-// counts [B, 4]: states, transitions, 0, 1. bound [B]: of all chains, or -inf where the chain is proven best.
+// tags [B, N] as in viterbi.cu; row_max, row_min and column_max [wide] of shared pairs, else null. counts [B, 4]: states,
+// transitions, 0, 1. bound [B]: of all chains, +inf if nothing is known, -inf where the chain is proven best.
 template <class In, int own>
 KERNEL viterbi_beam(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* row_max,
                     const double* row_min, const double* column_max, const i64* lengths, i64* tags, double* scores,
                     i64* counts, double* bound, double* work, int* lists, i64 work_size, i64 lists_size, int wide,
                     int beam, int B, int N, int T) {
-  const int rounded = (T + 7) / 8 * 8;
-  const i64 row = rounded + PAD, matrix = own ? (i64)T * T : 0, place = own ? rounded : 0;
+  const i64 row = (T + 7) / 8 * 8 + PAD, matrix = own ? (i64)T * T : 0;
   double *const s = work + SLOT * work_size, *const left = s + N * row;  // left: the states that are not in the beam
   int *const beams = lists + SLOT * lists_size, *const sizes = beams + (i64)N * beam;
   const bool broken = !own && has_unfit(row_max, T);
@@ -19,7 +18,6 @@ KERNEL viterbi_beam(const In* unary, const typename PairsOf<In, own>::type* pair
     const int n = words_in(lengths, b, N + 1);
     const Chain<In, own> chain{unary + (i64)b * N * T, pairs + (i64)b * (N - 1) * matrix, matrix, n, T, 1, wide};
     i64* const tag = tags + (i64)b * N;
-    const i64 first = (i64)b * (N - 1) * place;
     BARRIER();
     LANES(k, N) tag[k] = -1;
     if (LEADER) scores[b] = -infinity();
@@ -30,38 +28,34 @@ KERNEL viterbi_beam(const In* unary, const typename PairsOf<In, own>::type* pair
     i64 states = 0;
     BARRIER();
     for (int i = 0; i + 1 < n; ++i) {
-      const double *now = s + i * row, *most = row_max + first + i * place, *least = row_min + first + i * place;
+      const double* now = s + i * row;
       int* const list = beams + (i64)i * beam;
-      PACKS(c, T) {
-        unpack(left + c, pack(now + c));
-        if (own) bad |= unfit(pack(most + c));
-      }
+      PACKS(c, T) unpack(left + c, pack(now + c));
       BARRIER();
       int count = 0;
       double bar = LOWEST;
       for (; count < beam; ++count) {
         const Best best = best_state(left, T);
         if (best.index < 0) break;
-        bar = Greater{}(bar, best.value + least[best.index]);
+        if (!own) bar = Greater{}(bar, best.value + row_min[best.index]);
         BARRIER();
         if (LEADER) list[count] = best.index, left[best.index] = -infinity();
         BARRIER();
       }
-      PACKS(c, T) lost |= at_least(pack(left + c) + pack(most + c), splat<Pack>(bar));
+      PACKS(c, T) lost |= at_least(own ? pack(left + c) : pack(left + c) + pack(row_max + c), splat<Pack>(bar));
       states += count;
       if (LEADER) sizes[i] = count;
       BARRIER();
       bad |= step<true>(chain, i, now, s + (i + 1) * row, list, count, nullptr).bad;
       BARRIER();
     }
-    if (LEADER) counts[b * 4] = states + T, counts[b * 4 + 1] = states * T;
+    if (LEADER) counts[b * 4] = states, counts[b * 4 + 1] = states * T;
     if (team_reduce((int)bad, Or{}) || (broken && n > 1)) continue;
     if (team_reduce((int)lost, Or{})) {
-      double sum = 0.;
-      for (int i = 0; i < n; ++i) {
-        const double* most_to = column_max + first + (i - 1) * place;
+      double sum = own ? infinity() : 0.;
+      for (int i = 0; i < n && !own; ++i) {
         Pack top = splat<Pack>(-infinity());
-        PACKS(c, T) top = larger(i ? chain.theta(i, c) + pack(most_to + c) : chain.theta(i, c), top);
+        PACKS(c, T) top = larger(i ? chain.theta(i, c) + pack(column_max + c) : chain.theta(i, c), top);
         sum += team_most(top);
       }
       if (LEADER) bound[b] = sum;

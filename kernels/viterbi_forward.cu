@@ -35,10 +35,10 @@ DEVICE int tighten(const C& chain, int i, const double* s, const double* row_max
     const Best z = best_listed(list, count, [&](int x) { return s[x] < below ? s[x] : -infinity(); });
     if (z.index < 0) break;
     below = z.value;
-    const typename C::Pair* tau = chain.tau(i) + (i64)z.index * chain.wide;
+    const double* tau = chain.pairs + (i64)z.index * chain.wide;
     Pack least = splat<Pack>(infinity());
     PACKS(c, chain.T) {
-      Pack a = splat<Pack>(z.value) + some(tau + c, chain.T - c, -infinity());
+      Pack a = splat<Pack>(z.value) + pack(tau + c);
       if (round) a = larger(a, pack(alpha + c));
       unpack(alpha + c, a);
       a = choose(chain.theta(i + 1, c) > splat<Pack>(-infinity()), a, splat<Pack>(infinity()));
@@ -60,21 +60,20 @@ DEVICE int tighten(const C& chain, int i, const double* s, const double* row_max
   return count;
 }
 
-// tags [B, N] as in viterbi.cu. row_max [*, wide] and row_min [*, wide]: of each row of pairs, for all or for each place.
-// counts [B, 4]: states in the domains, transitions looked at, words done densely, rounds.
-template <class In, int own>
-KERNEL viterbi_forward(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* row_max,
+// tags [B, N] as in viterbi.cu, for pairs [T, wide] that all places share; row_max and row_min [wide]: of each row. counts
+// [B, 4]: states in the domains, transitions looked at, words done densely, rounds.
+template <class In>
+KERNEL viterbi_forward(const In* unary, const double* pairs, const double* row_max,
                        const double* row_min, const i64* lengths, i64* tags, double* scores, i64* counts, double* work,
                        int* lists, i64 work_size, i64 lists_size, int wide, int B, int N, int T) {
   double* const s = work + SLOT * work_size;
   int* const domains = lists + SLOT * lists_size;  // [N + 1, T], and the size of each
   int* const sizes = domains + (i64)(N + 1) * T;
-  const bool broken = !own && has_unfit(row_max, T);
-  const int rounded = (T + 7) / 8 * 8;
-  const i64 row = rounded + PAD, matrix = own ? (i64)T * T : 0, bounds = own ? rounded : 0;
+  const bool broken = has_unfit(row_max, T);
+  const i64 row = (T + 7) / 8 * 8 + PAD;
   SENTENCES(b, B) {
     const int n = words_in(lengths, b, N + 1);
-    const Chain<In, own> chain{unary + (i64)b * N * T, pairs + (i64)b * (N - 1) * matrix, matrix, n, T, 1, wide};
+    const Chain<In, false> chain{unary + (i64)b * N * T, pairs, 0, n, T, 1, wide};
     i64* const tag = tags + (i64)b * N;
     BARRIER();
     LANES(k, N) tag[k] = -1;
@@ -85,34 +84,31 @@ KERNEL viterbi_forward(const In* unary, const typename PairsOf<In, own>::type* p
     unsigned bad = found.bad;
     i64 states = 0;
     int dull = 0, i = 0;
-    const double *most = row_max + (i64)b * (N - 1) * bounds, *least = row_min + (i64)b * (N - 1) * bounds;
     BARRIER();
-    if (n > 1) PACKS(k, T) found.floor = larger(pack(s + k) + pack(least + k), found.floor);
+    PACKS(k, T) found.floor = larger(pack(s + k) + pack(row_min + k), found.floor);
     for (; i + 1 < n && dull < DULL; ++i) {
       double *now = s + i * row, *next = now + row;
       int* const list = domains + (i64)i * T;
-      if (own) PACKS(c, T) bad |= unfit(pack(most + c));
       prefetch(chain, i + AHEAD);
       double bar = team_most(found.floor);
       bar = bar > LOWEST ? bar : LOWEST;
-      int count = select_from(bar, T, list, [&](int y) { return pack(now + y) + pack(most + y); });
+      int count = select_from(bar, T, list, [&](int y) { return pack(now + y) + pack(row_max + y); });
       if (count > FEW) {
         BARRIER();
-        count = tighten(chain, i, now, most, next, list, domains + (i64)N * T, count);
+        count = tighten(chain, i, now, row_max, next, list, domains + (i64)N * T, count);
       }
       dull = 2 * count > T && T > FEW ? dull + 1 : 0;
       states += count;
       if (LEADER) sizes[i] = count;
       BARRIER();
-      most += bounds, least += bounds;
-      found = step<true>(chain, i, now, next, list, count, i + 2 < n ? least : nullptr);
+      found = step<true>(chain, i, now, next, list, count, i + 2 < n ? row_min : nullptr);
       bad |= found.bad;
       BARRIER();
     }
     const int swept = i;
     bad |= dense_steps(chain, s, row, i);
     if (LEADER) {
-      counts[b * 4] = states + (i64)(n - swept) * T;  // every tag of the last word is looked at
+      counts[b * 4] = states + (i64)(n - 1 - swept) * T;
       counts[b * 4 + 1] = (states + (i64)(n - 1 - swept) * T) * T;
       counts[b * 4 + 2] = n - 1 - swept;
     }
@@ -125,16 +121,14 @@ KERNEL viterbi_forward(const In* unary, const typename PairsOf<In, own>::type* p
       if (LEADER) tag[i] = y;
       if (i == 0) break;
       const double* now = s + (i - 1) * row;
-      const typename Chain<In, own>::Pair* tau = chain.tau(i - 1) + y;
+      const double* tau = pairs + y;
       const int* list = domains + (i64)(i - 1) * T;
       if (i - 1 >= swept) y = source(chain, i - 1, now, nullptr, 0, y);
       else if (sizes[i - 1] == 1) y = list[0];
-      else y = best_listed(list, sizes[i - 1], [&](int x) { return now[x] + (double)tau[(i64)x * wide]; }).index;
+      else y = best_listed(list, sizes[i - 1], [&](int x) { return now[x] + tau[(i64)x * wide]; }).index;
     }
   }
 }
 
-EXPORT(viterbi_forward_float_0, viterbi_forward<float, 0>)
-EXPORT(viterbi_forward_float_1, viterbi_forward<float, 1>)
-EXPORT(viterbi_forward_double_0, viterbi_forward<double, 0>)
-EXPORT(viterbi_forward_double_1, viterbi_forward<double, 1>)
+EXPORT(viterbi_forward_float, viterbi_forward<float>)
+EXPORT(viterbi_forward_double, viterbi_forward<double>)

@@ -264,6 +264,7 @@ def test_tasks():
     assert (tagger.training.epochs, tagger.training.batch_words) == (10, 200)
     given = Config.load(overrides=["training.epochs=3", "task=tag", "training.objective=nll"])
     assert (given.training.epochs, given.training.batch_words) == (3, Config().training.batch_words)
+    assert given.training.learning_rate == 0.02 and tagger.training.learning_rate == Config().training.learning_rate
     for kind in ("bilstm", "bilstm+templates"):
         neural = Config.load(overrides=["task=tag", f"scorer.kind={kind}"])
         assert neural.training == Config().training
@@ -273,8 +274,10 @@ def test_tasks():
 def test_what_a_task_does_not_have():
     refused("task is 'chunk'; wanted one of 'parse', 'tag'", task="chunk")
     refused("task is 3; wanted one of", task=3)
-    refused("scorer.kind is 'bilstm'; wanted biaffine or templates where task is 'parse'", scorer={"kind": "bilstm"})
-    wanted = "templates or bilstm or bilstm+templates where task is 'tag'"
+    refused(
+        "scorer.kind is 'bilstm'; wanted one of biaffine, templates where task is 'parse'", scorer={"kind": "bilstm"}
+    )
+    wanted = "one of templates, bilstm, bilstm+templates where task is 'tag'"
     refused(f"scorer.kind is 'biaffine'; wanted {wanted}", task="tag", scorer={"kind": "biaffine"})
     refused("training.objective is 'mira'; wanted nll, local, hinge or", task="tag", training={"objective": "mira"})
     neural = {"kind": "bilstm"}

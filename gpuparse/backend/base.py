@@ -49,9 +49,9 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "mst": (None,),
     "mst_topk": (None,),
     "viterbi": (0, 1),
-    "viterbi_averaged": (0, 1),
+    "viterbi_averaged": (None,),
     "viterbi_beam": (0, 1),
-    "viterbi_forward": (0, 1),
+    "viterbi_forward": (None,),
 }
 
 

@@ -14,6 +14,7 @@ from gpuparse.ops.viterbi import Table
 from gpuparse.tags import (
     Lengths,
     as_lengths,
+    as_scores,
     as_transitions,
     as_unary,
     can_look,
@@ -35,12 +36,12 @@ class Tagging:
     Attributes:
         tags: [B, n]; -1 past the end, and everywhere in a sentence for which there is no chain.
         score: of the chain [B], float64; its gradient is the chain's parts. -inf where there is none.
-        bound: no chain scores more [B], float64.
+        bound: no chain scores more [B], float64; +inf where nothing is known.
         certified: whether the chain is proven best [B]. Then ``bound`` equals ``score``.
         iterations: rounds of messages and pricing [B]; 1 for a method that needs no more.
-        stats: what was looked at, each [B]: "states" (tags of words that messages were sent from, or that were in the
-            beam), "transitions" (scores of pairs of tags read), "switched" (words that column generation left to the
-            dense program).
+        stats: what was looked at, each [B]: "states" (tags of words that messages were sent from), "transitions" (that
+            messages went over or that were priced), "switched" (words that column generation left to the dense
+            program).
     """
 
     tags: Int[Tensor, "B n"]
@@ -54,18 +55,29 @@ class Tagging:
 class Transitions:
     """Transitions [T, T] made ready for many calls of ``viterbi``: their bounds, and a copy that the kernels like.
 
-    The tensor must not be changed while this is in use.
+    If the tensor is changed in place, as by an optimiser, make it anew: ``viterbi`` refuses what it can see is stale.
     """
 
     def __init__(self, transitions: Tensor) -> None:
-        if not isinstance(transitions, Tensor) or transitions.dim() != 2 or len(set(transitions.shape)) != 1:
-            found = list(transitions.shape) if isinstance(transitions, Tensor) else type(transitions).__name__
-            raise ValueError(f"transitions must have shape [T, T], got {found}")
+        as_scores(transitions, "transitions")
+        if transitions.dim() != 2 or transitions.shape[0] != transitions.shape[1]:
+            raise ValueError(f"transitions must have shape [T, T], got {list(transitions.shape)}")
         self.scores = transitions
         self.table = Table(transitions[None, None])
+        self._version = _version(transitions)
+
+    def check(self) -> None:
+        """Raise ValueError if the tensor was changed since."""
+        if _version(self.scores) != self._version:
+            raise ValueError("transitions were changed after Transitions(...) was made of them; make it anew")
 
     def __repr__(self) -> str:
         return f"Transitions(tags: {self.scores.shape[0]})"
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often it was changed in place, where torch counts that."""
+    return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
 
 
 def viterbi(
@@ -90,16 +102,19 @@ def viterbi(
             "beam" (the ``beam`` best tags of each word go on; certified only where that is proven), or "auto": column
             generation, but "dense" for a few tags and for transitions of each place, whose bounds cost as much.
         pricing: which reduced costs column generation goes by. "forward": one sweep, those of the Lagrangian rooted in
-            the first word. "averaged": rounds over all words, those averaged over both directions.
+            the first word; the fastest. "averaged": rounds over all words, those averaged over both directions, as in
+            Belanger et al. 2012, Algorithms 1 and 2; to compare with.
         initial: tags of each word, the best by ``unary``, that the averaged pricing begins with.
         beam: how many tags of a word a beam keeps.
         validate_args: raise ValueError at a NaN, +inf, bad length or a sentence without any chain. Default: on a CPU
             yes; on a GPU no, since looking waits for the device (such sentences get tags of -1).
 
-    Column generation does no worse than the dense program in the worst case, by more than its bounds cost: where hardly
-    a transition can be left out, it goes over to it.
+    Where hardly a transition can be left out, column generation goes over to the dense program, and so it does for
+    transitions of each place, all of which it would have to read for their bounds.
     """
     as_unary(unary)
+    if isinstance(transitions, Transitions):
+        transitions.check()
     given = transitions.scores if isinstance(transitions, Transitions) else transitions
     scores = as_transitions(given, unary)
     lengths = as_lengths(lengths, unary, validate_args)
@@ -127,6 +142,9 @@ def viterbi(
         bound = torch.maximum(score, bound)
     if torch.is_grad_enabled() and (unary.requires_grad or scores.requires_grad):
         score = torch.where(found, chain_scores(unary, scores, tags, lengths), -torch.inf)
+        bound = torch.where(
+            certified, score.detach(), torch.maximum(bound, score.detach())
+        )  # added up in another order
     stats = {"states": counts[:, 0], "transitions": counts[:, 1], "switched": counts[:, 2]}
     return Tagging(tags, score, bound, certified, counts[:, 3], stats)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpuparse.cli.common import fail
 from gpuparse.cli.stream import Work, fingerprint, stream
 from gpuparse.corpus.driver import BATCH_WORDS, with_prediction
 from gpuparse.data.prediction import Prediction
@@ -78,6 +79,7 @@ def parse(
         if tagger is None:
             return Work([parser], predict, None, settings)
         own = Tagger.load(tagger, device)
+        _check_columns(model, parser, tagger, own, quiet)
 
         def tag_and_predict(sentences: list[Sentence]) -> list[tuple[Sentence, Prediction]]:
             tagged = own.tag(sentences, batch_words=batch_words)
@@ -101,3 +103,16 @@ def parse(
         quiet=quiet,
         confidence=confidence,
     )
+
+
+def _check_columns(model: Path, parser: Parser, directory: Path, tagger: Tagger, quiet: bool) -> None:
+    """A tagger whose tags the parser does not read would change nothing."""
+    given = tagger.vocabulary.tag_set.columns
+    reads, gives = (" and ".join(map(str.upper, names)) or "words alone" for names in (parser.columns, given))
+    missing = [name.upper() for name in parser.columns if name not in given]
+    if len(missing) == len(parser.columns):
+        fail(f"--tagger {directory} gives {gives}, and the parser {model} reads {reads}; train one of what it reads")
+    if missing and not quiet:
+        typer.echo(
+            f"{directory} gives {gives}; the parser also reads {' and '.join(missing)}, taken as it is", err=True
+        )

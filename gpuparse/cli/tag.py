@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuparse.chain.viterbi import Method
+from gpuparse.chain.viterbi import BEAM, Method
 from gpuparse.cli.stream import Work, fingerprint, stream
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.sentence import Sentence
@@ -24,6 +24,7 @@ def tag(
         str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")
     ] = "-",
     method: Annotated[Method, typer.Option(help="How to find the best tags.")] = "auto",
+    beam: Annotated[int, typer.Option(min=1, help="Tags of a word that --method beam keeps.")] = BEAM,
     batch_words: Annotated[int, typer.Option(min=1, help="Words of a batch, padding counted.")] = BATCH_WORDS,
     max_words: Annotated[
         int | None, typer.Option(min=1, help="Leave longer sentences untagged.", show_default="no limit")
@@ -51,9 +52,9 @@ def tag(
         tagger = Tagger.load(model, device)
 
         def predict(sentences: list[Sentence]) -> list[list[str]]:
-            return tagger.predict(sentences, method=method, batch_words=batch_words)
+            return tagger.predict(sentences, method=method, beam=beam, batch_words=batch_words)
 
-        settings = {"model": fingerprint(model), "device": device, "method": method}
+        settings = {"model": fingerprint(model), "device": device, "method": method, "beam": beam}
         return Work([tagger], predict, tagger.vocabulary.tag_set.fill, settings)
 
     stream(

@@ -40,7 +40,7 @@ def read_model(path: Path, task: str) -> Saved:
             f"{path}: a model of format {found}, written by gpuparse {writer}; "
             f"gpuparse {_version()} reads format {FORMAT}: train it anew"
         )
-    own = about.get("task", "parse")
+    own = str(about.get("task", "parse"))
     if own != task:
         raise ValueError(
             f"{path}: holds a {WHAT.get(own, own)}, and a {WHAT[task]} is wanted; "
@@ -49,7 +49,10 @@ def read_model(path: Path, task: str) -> Saved:
     for name in FILES:
         if not (path / name).is_file():
             raise ValueError(f"{path}: {name} is missing; the model is not whole")
-    return Saved(Config.load(path / "config.toml"), read_json(path / "vocabulary.json"), about.get("results", {}))
+    config = Config.load(path / "config.toml")
+    if config.task != task:
+        raise ValueError(f"{path}: config.toml is that of a {WHAT[config.task]} and model.json is not; it is not whole")
+    return Saved(config, read_json(path / "vocabulary.json"), about.get("results", {}))
 
 
 def no_vocabulary(path: Path, error: Exception) -> ValueError:

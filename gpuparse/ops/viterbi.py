@@ -111,7 +111,7 @@ def launch_forward(
     doubles, ints = n * (whole(T) + PAD), (n + 1) * T + n
     launch(
         backend or kernels_for(unary),
-        Kernel("viterbi_forward", NUMBERS[unary.dtype], int(rows.dim() > 2)),
+        Kernel("viterbi_forward", NUMBERS[unary.dtype]),
         [unary.contiguous(), rows, row_max, row_min, lengths.contiguous(), tags, score, counts],
         sentences=B,
         nodes=T,
@@ -126,7 +126,7 @@ def launch_forward(
 def launch_averaged(
     unary: Tensor,
     rows: Tensor,
-    columns: Tensor | None,
+    columns: Tensor,
     row_max: Tensor,
     column_max: Tensor,
     lengths: Tensor,
@@ -140,7 +140,7 @@ def launch_averaged(
     doubles, ints = (4 * n + 4) * (whole(T) + PAD) + whole(2 * n), (n + 2) * T + 4 * n
     launch(
         backend or kernels_for(unary),
-        Kernel("viterbi_averaged", NUMBERS[unary.dtype], int(rows.dim() > 2)),
+        Kernel("viterbi_averaged", NUMBERS[unary.dtype]),
         [unary.contiguous(), rows, columns, row_max, column_max, lengths.contiguous(), tags, score, counts],
         sentences=B,
         nodes=T,
@@ -155,9 +155,9 @@ def launch_averaged(
 def launch_beam(
     unary: Tensor,
     rows: Tensor,
-    row_max: Tensor,
-    row_min: Tensor,
-    column_max: Tensor,
+    row_max: Tensor | None,
+    row_min: Tensor | None,
+    column_max: Tensor | None,
     lengths: Tensor,
     beam: int,
     backend: Backend | None = None,
@@ -208,13 +208,13 @@ _forward_op = define(
     _like_counted,
 )
 _averaged_op = define(
-    "viterbi_averaged(Tensor unary, Tensor rows, Tensor? columns, Tensor row_max, Tensor column_max, Tensor lengths, "
+    "viterbi_averaged(Tensor unary, Tensor rows, Tensor columns, Tensor row_max, Tensor column_max, Tensor lengths, "
     "int initial) -> (Tensor, Tensor, Tensor)",
     launch_averaged,
     _like_counted,
 )
 _beam_op = define(
-    "viterbi_beam(Tensor unary, Tensor rows, Tensor row_max, Tensor row_min, Tensor column_max, Tensor lengths, "
+    "viterbi_beam(Tensor unary, Tensor rows, Tensor? row_max, Tensor? row_min, Tensor? column_max, Tensor lengths, "
     "int beam) -> (Tensor, Tensor, Tensor, Tensor)",
     launch_beam,
     _like_bounded,
@@ -223,15 +223,17 @@ _beam_op = define(
 
 class Best(NamedTuple):
     """Tags, -1 past the end and everywhere where there is no chain or a score read is NaN or +inf; their score, then
-    -inf; and counts: tags that messages were sent from, transitions read, words done densely, rounds."""
+    -inf; and counts: tags that messages were sent from, transitions read, words left to the dense program, rounds."""
 
     tags: Int[Tensor, "B n"]
     score: Float64[Tensor, " B"]
     counts: Int[Tensor, "B 4"]
 
 
-def best_chain(unary: Unary, pairs: Pairs | Table, lengths: Lengths, trigrams: bool = False) -> Best:
-    """A best chain by the dense program. Ties: the smallest tag, from the last word on."""
+def best_chain(
+    unary: Unary, pairs: Pairs | Table, lengths: Lengths, trigrams: bool = False, *, switched: bool = False
+) -> Best:
+    """A best chain by the dense program (``switched``: from another). Ties: the smallest tag, from the last word on."""
     table = pairs if isinstance(pairs, Table) else Table(pairs)
     if not takes_kernels(unary, "viterbi") or (trigrams and (table.own or table.T == 1)):
         lengths, bad = _plain_check(unary, table.pairs, lengths, trigrams)
@@ -241,27 +243,27 @@ def best_chain(unary: Unary, pairs: Pairs | Table, lengths: Lengths, trigrams: b
         row_max = None if table.own else table.row_max
         contexts = unary.shape[2] if trigrams else 1
         tags, score = _dense_op(unary.detach(), table.rows, table.columns, row_max, lengths, contexts)
-    return Best(tags, score, _counts(lengths, table.T, table.T))
+    return Best(tags, score, _counts(lengths, table.T, table.T, switched))
 
 
 def forward_columns(unary: Unary, table: Table, lengths: Lengths) -> Best:
-    """The same by column generation in one sweep."""
-    if not takes_kernels(unary, "viterbi_forward"):
-        return best_chain(unary, table, lengths)
+    """The same by column generation in one sweep. To bound the transitions of each place all of them would have to be
+    read, which is what the dense program does: those are left to it."""
+    if table.own or not takes_kernels(unary, "viterbi_forward"):
+        return best_chain(unary, table, lengths, switched=True)
     return Best(*_forward_op(unary.detach(), table.rows, table.row_max, table.row_min, lengths))
 
 
 def averaged_columns(unary: Unary, table: Table, lengths: Lengths, initial: int) -> Best:
     """The same by rounds of column generation, from the ``initial`` best tags of each word."""
-    if not takes_kernels(unary, "viterbi_averaged"):
-        return best_chain(unary, table, lengths)
-    return Best(
-        *_averaged_op(unary.detach(), table.rows, table.columns, table.row_max, table.column_max, lengths, initial)
-    )
+    if table.own or not takes_kernels(unary, "viterbi_averaged"):
+        return best_chain(unary, table, lengths, switched=True)
+    bounds = table.row_max, table.column_max
+    return Best(*_averaged_op(unary.detach(), table.rows, table.columns, *bounds, lengths, min(initial, table.T)))
 
 
 def beam_search(unary: Unary, table: Table, lengths: Lengths, beam: int) -> tuple[Best, Float64[Tensor, " B"]]:
-    """A chain by beam search, and a bound of all chains: -inf where this one is proven best."""
+    """A chain by beam search, and a bound of all chains: -inf where this one is proven best, +inf if none is known."""
     beam = min(beam, table.T)
     if not takes_kernels(unary, "viterbi_beam"):
         lengths, bad = _plain_check(unary, table.pairs, lengths, False)
@@ -269,14 +271,16 @@ def beam_search(unary: Unary, table: Table, lengths: Lengths, beam: int) -> tupl
         tags = torch.where(bad[:, None], -1, tags)
         best = Best(tags, _plain_score(unary, table.pairs, tags, lengths, False), _counts(lengths, beam, table.T))
         return best, torch.full_like(bound, -torch.inf) if beam == table.T else bound
-    *best, bound = _beam_op(unary.detach(), table.rows, table.row_max, table.row_min, table.column_max, lengths, beam)
+    bounds = (None, None, None) if table.own else (table.row_max, table.row_min, table.column_max)
+    *best, bound = _beam_op(unary.detach(), table.rows, *bounds, lengths, beam)
     return Best(*best), bound
 
 
-def _counts(lengths: Lengths, states: int, T: int) -> Int[Tensor, "B 4"]:
+def _counts(lengths: Lengths, states: int, T: int, switched: bool = False) -> Int[Tensor, "B 4"]:
     """Of a program that sends messages from ``states`` tags of every word but the last to all T of the next."""
-    sent = states * (lengths - 1)
-    return torch.stack([sent + T, sent * T, torch.zeros_like(lengths), torch.ones_like(lengths)], 1)
+    words = (lengths - 1).clamp(min=0)
+    dense = words if switched else torch.zeros_like(words)
+    return torch.stack([states * words, states * words * T, dense, torch.ones_like(words)], 1)
 
 
 def _plain_check(unary: Tensor, pairs: Tensor, lengths: Tensor, trigrams: bool) -> tuple[Tensor, Tensor]:

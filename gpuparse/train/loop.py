@@ -311,11 +311,12 @@ _FREE = {"training": {"checkpoint_seconds"}, "data": {"train", "dev"}}
 
 def _check_same(before: dict[str, Any], config: Config, treebank: Treebank, directory: Path) -> None:
     now = config.to_dict()
-    changed = [("task", before["config"].get("task", "parse"), now.pop("task"))]
+    then = Config.from_dict(before["config"], str(directory)).to_dict()  # with what settings did not exist at the time
+    changed = [("task", then.pop("task"), now.pop("task"))]
     for section, values in now.items():
         for name, value in values.items():
             if name not in _FREE.get(section, ()):
-                changed.append((f"{section}.{name}", before["config"].get(section, {}).get(name), value))
+                changed.append((f"{section}.{name}", then[section][name], value))
     for name, old, value in changed:
         if old != value:
             raise ValueError(

@@ -43,7 +43,7 @@ class Tagging(Task):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Whatever the configuration allows can be trained."""
+        """All that the configuration allows can be trained; what it does not is said there."""
 
     def batch(self, indices: Sequence[int]) -> TagBatch | None:
         if not indices:

@@ -69,7 +69,12 @@ class Parsing(Task):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Pairs of arcs are scored where asked for, but every objective and decoder here is of single arcs."""
+        """Pairs of arcs are scored where asked for, but every objective and decoder here is of single arcs. What only a
+        tagger has was meant for one."""
+        for section, name in (("data", "tags"), ("training", "transition_l1"), ("training", "transition_l2")):
+            value = getattr(getattr(config, section), name)
+            if value != getattr(getattr(Config(), section), name):
+                raise ValueError(f"{section}.{name} is {value!r}, and a parser has none; --task tag trains a tagger")
         for name in ("grandparents", "siblings"):
             if getattr(config.scorer, name):
                 raise ValueError(

@@ -65,6 +65,11 @@ def load_treebank(
     if config.task == "tag":
         tag_set = TagSet(data.tags)
         tag_set.check(kept, data.train or "training data")
+        column = tag_set.columns[0]
+        missing = sum(value == "_" for sentence in kept for value in getattr(sentence, column))
+        if missing:
+            words = sum(map(len, kept))
+            notes.append(f"{missing} of {words} words have no {column.upper()}: _ is learned as a tag like the others")
         if held_out:
             tag_set.check(held_out, data.dev or "dev data")
     return Treebank(kept, held_out, notes)

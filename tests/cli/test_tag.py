@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
+import shutil
 
 import pytest
 import typer
@@ -140,10 +142,9 @@ def test_interruption_and_resumption(command, models, tmp_path, monkeypatch):
         result = interrupted(monkeypatch, kind, command, *arguments, corpus, "-o", out)
         assert (result.exit_code, result.stderr) == (130, "gpuparse: interrupted; pass --resume to go on\n")
         if kind is Parser:  # the tagger is part of what is gone on with
-            for other in ((), ("--tagger", models / "xpos")):
-                result = command("parse", models / "parser", *other, corpus, "-o", out, "--resume")
-                assert result.exit_code == 1
-                assert re.match(r"gpuparse: tagger: .* was begun, .* now; give the same", result.stderr)
+            result = command("parse", models / "parser", corpus, "-o", out, "--resume")
+            assert result.exit_code == 1
+            assert re.match(r"gpuparse: tagger: .* was begun, .* now; give the same", result.stderr)
         result = command(*arguments, corpus, "-o", out, "--resume")
         assert result.exit_code == 0, result.stderr
         assert "before the interruption" in result.stderr
@@ -173,6 +174,11 @@ def test_sentences_that_fail(command, models, corpus, tmp_path):
         (("parse", "joint"), 1, "holds a tagger, and a parser is wanted"),
         (("parse", "parser", "--tagger", "parser"), 1, "holds a parser, and a tagger is wanted"),
         (("parse", "parser", "--tagger", "none"), 1, "no model here"),
+        (
+            ("parse", "parser", "--tagger", "xpos"),
+            1,
+            "gives XPOS, and the parser parser reads UPOS and FEATS; train one of",
+        ),
     ],
 )
 def test_wrong_options(command, models, corpus, monkeypatch, arguments, code, what):
@@ -189,3 +195,29 @@ def test_methods(command, models, corpus, method):
     assert result.exit_code == 0, result.stderr
     if method != "beam":
         assert result.stdout == command("tag", models / "joint", corpus, "--quiet").stdout
+
+
+def test_a_narrow_beam(command, models, corpus):
+    result = command("tag", models / "joint", corpus, "--quiet", "--method", "beam", "--beam", 1)
+    assert result.exit_code == 0, result.stderr
+    wide = command("tag", models / "joint", corpus, "--quiet", "--method", "beam", "--beam", 1000)
+    assert wide.stdout == command("tag", models / "joint", corpus, "--quiet").stdout
+
+
+def test_a_tagger_of_some_columns_says_so(command, models, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "draw_curve", lambda *_: True)
+    run(tmp_path / "upos", *TAGS, "training.epochs=1")
+    result = command("parse", models / "parser", corpus, "-o", tmp_path / "out", "--tagger", tmp_path / "upos")
+    assert result.exit_code == 0
+    assert "gives UPOS; the parser also reads FEATS, taken as it is" in result.stderr
+
+
+def test_a_model_whose_files_are_at_odds(command, models, corpus, tmp_path):
+    shutil.copytree(models / "joint", tmp_path / "odd")
+    about = json.loads((tmp_path / "odd" / "model.json").read_text())
+    for task, message in ((["x"], "holds a ['x'], and a tagger is wanted"), ("parse", "holds a parser")):
+        (tmp_path / "odd" / "model.json").write_text(json.dumps({**about, "task": task}))
+        assert message in command("tag", tmp_path / "odd", corpus).stderr
+    result = command("parse", tmp_path / "odd", corpus)
+    assert result.exit_code == 1
+    assert "config.toml is that of a tagger and model.json is not" in result.stderr

@@ -104,7 +104,7 @@ def test_a_tagger(run, data, tmp_path):
     assert code == 1 and "cannot go on, task was 'tag' and is 'parse' now" in err
     assert run("model", "--task", "chunk", *data)[0] == 2
     code, _, err = run(tmp_path / "other", "--task", "tag", *data, "--set=scorer.kind=biaffine")
-    assert code == 1 and "scorer.kind is 'biaffine'; wanted templates or bilstm" in err
+    assert code == 1 and "scorer.kind is 'biaffine'; wanted one of templates, bilstm" in err
 
 
 def test_a_tag_set_that_is_not_there(run, tmp_path):

@@ -384,6 +384,23 @@ def test_resuming_what_is_finished(tmp_path, no_curve, moments):
         assert torch.equal(one, other)
 
 
+def test_resuming_what_older_settings_finished(tmp_path, no_curve):
+    """Settings that did not exist at the time have their defaults."""
+    run(tmp_path)
+    saved = json.loads((tmp_path / loop.FINISHED).read_text())
+    del saved["config"]["task"], saved["config"]["data"]["tags"], saved["config"]["training"]["transition_l1"]
+    (tmp_path / loop.FINISHED).write_text(json.dumps(saved))
+    run(tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"cannot go on, training\.epochs was 2 and is 3 now"):
+        run(tmp_path, "training.epochs=3", resume=True)
+
+
+@pytest.mark.parametrize("setting", ["data.tags=xpos", "training.transition_l1=0.5", "training.transition_l2=1"])
+def test_a_parser_has_no_settings_of_a_tagger(tmp_path, setting):
+    with pytest.raises(ValueError, match="and a parser has none; --task tag trains a tagger"):
+        run(tmp_path, setting)
+
+
 def test_resuming_nothing_begins(tmp_path, no_curve):
     run(tmp_path / "a")
     run(tmp_path / "b", resume=True)

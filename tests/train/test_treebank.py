@@ -15,6 +15,8 @@ from gpuparse.data.conllu import write_conllu
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.train.treebank import Treebank, is_projective, load_treebank
 from tests.oracle import all_trees, has_crossing, is_tree
+from tests.train.small import config as small_config
+from tests.train.small import sentences
 
 GOOD = "# sent_id = good\n1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n\n"
 
@@ -189,3 +191,11 @@ def test_dev_data_of_ones_own_for_the_built_in_treebank(tmp_path):
 def test_a_sentence_moved_between_train_and_dev_is_another_treebank():
     a, b, c = artificial_treebank(3)
     assert Treebank([a, b], [c], []).fingerprint() != Treebank([a], [b, c], []).fingerprint()
+
+
+def test_words_without_a_tag_are_noted():
+    whole, *rest = sentences(4)
+    bare = Sentence.from_words(whole.words, ["_", *whole.upos[1:]])
+    treebank = load_treebank(small_config("task=tag"), [bare, *rest], [])
+    total = sum(map(len, (bare, *rest)))
+    assert treebank.notes == [f"1 of {total} words have no UPOS: _ is learned as a tag like the others"]
