@@ -7,7 +7,8 @@ else (what it can do, its options, "auto", the messages) follows from its entry 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from gpuparse.lp import Constraint, Projective, Words, best_constrained
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.scores import Scores
 from gpuparse.trees import no_tree_error
@@ -53,6 +55,7 @@ class Method:
     projective: bool  # finds projective trees
     nonprojective: bool  # finds trees whose arcs may cross
     second_order: bool = False  # takes siblings and grandparents
+    waits: bool = False  # looks at values, which waits for the device
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -69,11 +72,13 @@ def decode(
 
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
-        method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), or "auto": the
-            first of these that takes the scores.
+        method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), "ilp" (first
+            order, exact, under constraints: see ``gpuparse.lp``; on the CPU), or "auto": the first of these that takes
+            the scores.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
-        options: of the method.
+        options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
+            and ``labels``, how many of each word's best to begin with; ``time_limit`` in seconds a sentence.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -142,7 +147,71 @@ def _eisner(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
     return _first_order(scores, EISNER, projective=True, single_root=single_root)
 
 
+def _ilp(
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    constraints: Sequence[Constraint] = (),
+    words: Sequence[Words] | None = None,
+    heads: int = 5,
+    labels: int = 3,
+    time_limit: float = math.inf,
+) -> Parse:
+    """The best labelled tree that satisfies constraints; waits for the device, and solves on the CPU.
+
+    Sentences whose best tree without them satisfies them are done with that. Where none does (``stats["infeasible"]``),
+    or none was found in time, the answer is the best tree without them and is not certified.
+    """
+    if scores.labels is None and any(w.labels for w in words or ()):
+        raise ValueError("words have names of labels, but scores have no labels; pass labels=... to Scores")
+    asked = [*constraints, *([Projective()] if projective else [])]
+    first = _first_order(scores, EISNER if projective else MATRIX_TREE, projective=projective, single_root=single_root)
+    if words is None:
+        words = [Words(("",) * (n + 1), ("",) * (n + 1)) for n in scores.lengths.tolist()]
+    _check_words(words, scores)
+    best_heads, bound, certified = first.heads.clone(), first.bound.clone(), first.certified.clone()
+    best_labels = None if first.labels is None else first.labels.clone()
+    counted = {name: torch.zeros_like(scores.lengths) for name in ("solved", "infeasible", "variables", "rows")}
+    iterations = first.iterations.clone()
+    for b, (n, found) in enumerate(zip(scores.lengths.tolist(), first.certified.tolist(), strict=True)):
+        tree = first.heads[b, : n + 1].tolist()
+        named = [0] * (n + 1) if first.labels is None else first.labels[b, : n + 1].tolist()
+        if not found or not any(True for c in asked for _ in c.violated(words[b], tree, named)):
+            continue
+        table = scores.arcs[b, : n + 1, : n + 1].detach().double().cpu()[..., None]
+        if scores.labels is not None:
+            table = table + scores.labels[b, : n + 1, : n + 1].detach().double().cpu()
+        answer = best_constrained(
+            table.numpy(), words[b], asked, single_root=single_root, heads=heads, labels=labels, seconds=time_limit
+        )
+        iterations[b], counted["solved"][b] = answer.iterations, 1
+        counted["variables"][b], counted["rows"][b] = answer.variables, answer.rows
+        bound[b], certified[b] = min(float(bound[b]), answer.bound), answer.certified and answer.heads is not None
+        if answer.heads is not None and answer.labels is not None:
+            best_heads[b, : n + 1] = torch.tensor(answer.heads)
+            if best_labels is not None:
+                best_labels[b, : n + 1] = torch.tensor(answer.labels)
+        elif answer.certified:
+            counted["infeasible"][b], bound[b] = 1, torch.inf
+    score = scores.total(best_heads, best_labels)
+    bound = torch.where(certified, score.detach(), torch.maximum(bound, score.detach()))
+    return Parse(best_heads, best_labels, score, bound, certified, iterations, counted)
+
+
+def _check_words(words: Sequence[Words], scores: Scores) -> None:
+    if len(words) != scores.arcs.shape[0]:
+        raise ValueError(f"words: {len(words)} for {scores.arcs.shape[0]} sentences")
+    for b, (given, n) in enumerate(zip(words, scores.lengths.tolist(), strict=True)):
+        if len(given.forms) != n + 1 or len(given.tags) != n + 1:
+            raise ValueError(f"words of sentence {b}: {len(given.forms) - 1}, and its length is {n}")
+        L = 0 if scores.labels is None else scores.labels.shape[-1]
+        if any(not 0 <= number < L for number in given.labels.values()):
+            raise ValueError(f"words of sentence {b}: a label's number is not in 0..{L - 1}")
+
+
 METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "mst": Method(_mst, "maximum spanning arborescence, exact", projective=False, nonprojective=True),
     "eisner": Method(_eisner, "Eisner's algorithm, exact", projective=True, nonprojective=False),
+    "ilp": Method(_ilp, "integer programs under constraints", projective=True, nonprojective=True, waits=True),
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -12,7 +11,7 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
 from gpuparse import plain
-from gpuparse.distributions.common import MAX_K, may_keep, not_negative
+from gpuparse.distributions.common import as_k, may_keep, not_negative
 from gpuparse.ops import chains
 from gpuparse.ops.viterbi import best_chain
 from gpuparse.tags import Lengths, as_lengths, as_tags, can_look, check_scores, is_position, no_chain_error
@@ -143,8 +142,7 @@ class ChainDistribution(Distribution):
 
     def topk(self, k: int) -> tuple[Int[Tensor, "k B n"], Float[Tensor, "k B"]]:
         """The k best chains (1 to 64), best first, and their scores; ranks that do not exist: tags -1, score -inf."""
-        if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 1 <= (number := operator.index(k)) <= MAX_K:
-            raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {k!r}")
+        number = as_k(k)
         unary, pairs = self.unary.detach(), self._pairs.detach()
         tags = chains.topk(unary, pairs, self.lengths, self.trigrams_in_a_row, number)
         return tags, self._score(tags)

@@ -1,11 +1,21 @@
-"""Small things that the distributions over chains need."""
+"""Small things that all the distributions need."""
 
 from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
 
 MAX_K = 64
+
+
+def as_k(k: SupportsIndex) -> int:
+    """How many of the best are wanted, if that can be."""
+    if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 1 <= (number := operator.index(k)) <= MAX_K:
+        raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {k!r}")
+    return number
 
 
 def may_keep() -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
+from gpuparse.distributions.common import as_k, may_keep, not_negative
 from gpuparse.ops import Structure
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.trees import (
@@ -24,8 +24,6 @@ from gpuparse.trees import (
     no_tree_error,
     tree_scores,
 )
-
-MAX_K = 64
 
 
 class TreeDistribution(Distribution):
@@ -97,9 +95,9 @@ class TreeDistribution(Distribution):
         else:
             logz, mu = self.structure.marginals(self.arcs, self.lengths, self.single_root)
             value = mu if name == "marginals" else logz
-            if not self.arcs.requires_grad and _may_keep():
+            if not self.arcs.requires_grad and may_keep():
                 self._known["log_partition"] = logz
-        if (wanted or not self.arcs.requires_grad) and _may_keep():
+        if (wanted or not self.arcs.requires_grad) and may_keep():
             self._known[name] = value
         return value
 
@@ -137,8 +135,7 @@ class TreeDistribution(Distribution):
 
     def topk(self, k: int) -> tuple[Int[Tensor, "k B N"], Float[Tensor, "k B"]]:
         """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
-        if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 1 <= (number := operator.index(k)) <= MAX_K:
-            raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {k!r}")
+        number = as_k(k)
         heads = self.structure.topk(self.arcs.detach(), self.lengths, self.single_root, number)
         return heads, self._score(heads)
 
@@ -165,7 +162,7 @@ class TreeDistribution(Distribution):
             top = arcs.detach().amax(1, keepdim=True)
             arcs = arcs - torch.where(top.isfinite(), top, 0.0)
             wide = type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False)
-            if (self.arcs.requires_grad and not torch.is_grad_enabled()) or not _may_keep():
+            if (self.arcs.requires_grad and not torch.is_grad_enabled()) or not may_keep():
                 return wide
             self.centred = wide
         return self.centred
@@ -177,17 +174,7 @@ class TreeDistribution(Distribution):
     def entropy(self) -> Float[Tensor, " B"]:
         """-sum p log p, exactly: log Z minus the expected score."""
         p = self._centred()
-        return _not_negative(p.log_partition - _expected(p.marginals, p.arcs)).to(self.arcs.dtype)
-
-
-def _may_keep() -> bool:
-    """What is computed in inference mode cannot be used outside it."""
-    return torch.compiler.is_compiling() or not torch.is_inference_mode_enabled()
-
-
-def _not_negative(value: Tensor) -> Tensor:
-    """Without the rounding that put it below 0; the gradient is left as it is."""
-    return value + (-value.detach()).clamp(min=0)
+        return not_negative(p.log_partition - _expected(p.marginals, p.arcs)).to(self.arcs.dtype)
 
 
 def _expected(marginals: Float[Tensor, "B N N"], scores: Float[Tensor, "B N N"]) -> Float[Tensor, " B"]:
@@ -213,4 +200,4 @@ def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
     else:
         impossible = (only_p & p._in_some_tree(~a.arcs.isneginf())).flatten(1).any(1)
     value = b.log_partition - a.log_partition + _expected(mu, a.arcs) - _expected(mu, b.arcs)
-    return torch.where(impossible, torch.inf, _not_negative(value)).to(p.arcs.dtype)
+    return torch.where(impossible, torch.inf, not_negative(value)).to(p.arcs.dtype)

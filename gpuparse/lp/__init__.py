@@ -1,0 +1,31 @@
+"""Trees by linear and integer programs."""
+
+from gpuparse.lp.constraints import (
+    Arcs,
+    Children,
+    Constraint,
+    Coordination,
+    LabelUnder,
+    Projective,
+    Span,
+    Unique,
+    Words,
+)
+from gpuparse.lp.ilp import Constrained, best_constrained
+from gpuparse.lp.rows import Box, Row
+
+__all__ = [
+    "Arcs",
+    "Box",
+    "Children",
+    "Constrained",
+    "Constraint",
+    "Coordination",
+    "LabelUnder",
+    "Projective",
+    "Row",
+    "Span",
+    "Unique",
+    "Words",
+    "best_constrained",
+]

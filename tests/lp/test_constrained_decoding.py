@@ -1,0 +1,105 @@
+"""``decode(method="ilp")``: which sentences are solved, what is said of them, and of wrong arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gpuparse.decode import decode
+from gpuparse.lp import Arcs, Children, Projective, Unique, Words
+from gpuparse.scores import Scores
+
+NAMES = ("nsubj", "obj", "punct")
+
+
+def batch(seed: int = 0, B: int = 6, n: int = 5) -> tuple[Scores, list[Words]]:
+    generator = torch.Generator().manual_seed(seed)
+    arcs, labels = (
+        torch.randn(B, n + 1, n + 1, generator=generator),
+        torch.randn(B, n + 1, n + 1, 3, generator=generator),
+    )
+    lengths = torch.randint(2, n + 1, (B,), generator=generator)
+    words = [Words.of(["word"] * k, ["VERB", *["NOUN"] * (k - 1)], NAMES) for k in lengths.tolist()]
+    return Scores(arcs, lengths, labels=labels), words
+
+
+def test_only_what_violates_is_solved() -> None:
+    scores, words = batch(B=24, n=6)
+    asked = [Unique(frozenset(NAMES))]
+    plain, found = decode(scores, "mst"), decode(scores, "ilp", constraints=asked, words=words)
+    assert found.certified.all() and (found.score <= plain.score + 1e-9).all()
+    assert torch.equal(found.bound, found.score)
+    assert found.labels is not None and plain.labels is not None
+    for b, n in enumerate(scores.lengths.tolist()):
+        before, after = ((p.heads[b, : n + 1].tolist(), p.labels[b, : n + 1].tolist()) for p in (plain, found))
+        violates = any(True for _ in asked[0].violated(words[b], *before))
+        assert bool(found.stats["solved"][b]) == violates
+        assert not list(asked[0].violated(words[b], *after))
+        if not violates:
+            assert before == after
+    assert found.stats["solved"].any() and not found.stats["solved"].all()
+    torch.testing.assert_close(found.score, scores.tree_score(found.heads, found.labels))
+
+
+def test_projective_is_eisners_tree() -> None:
+    scores, _ = batch(1)
+    found, eisner = decode(scores, "ilp", projective=True), decode(scores, "eisner")
+    torch.testing.assert_close(found.score, eisner.score)
+    free = decode(scores, "ilp", constraints=[Projective()])
+    torch.testing.assert_close(free.score, eisner.score)
+
+
+def test_what_cannot_be_satisfied_gets_the_tree_without() -> None:
+    scores, words = batch(2)
+    asked = [Arcs(required=((0, 1, None), (0, 2, None)))]  # two words under one root
+    found, plain = decode(scores, "ilp", constraints=asked, words=words), decode(scores, "mst")
+    assert found.stats["infeasible"].all() and not found.certified.any()
+    assert torch.equal(found.heads, plain.heads) and found.bound.isposinf().all()
+    several = decode(scores, "ilp", constraints=asked, words=words, single_root=False)
+    assert several.certified.all() and (several.heads[:, 1:3] == 0).all()
+
+
+def test_without_labels() -> None:
+    scores, _ = batch(3)
+    bare = Scores(scores.arcs, scores.lengths)
+    words = [Words.of(["word"] * n, ["NOUN"] * n) for n in scores.lengths.tolist()]
+    found = decode(bare, "ilp", constraints=[Children(at_most=1)], words=words)
+    assert found.labels is None and found.certified.all()
+    for b, n in enumerate(scores.lengths.tolist()):
+        heads = found.heads[b, 1 : n + 1].tolist()
+        assert all(heads.count(h) <= 1 for h in range(n + 1))
+
+
+def test_no_time() -> None:
+    scores, words = batch(4)
+    found = decode(scores, "ilp", constraints=[Unique(frozenset(NAMES))], words=words, time_limit=0.0)
+    late = found.stats["solved"].bool()
+    assert late.any() and torch.equal(found.certified, ~late)
+    best = decode(scores, "ilp", constraints=[Unique(frozenset(NAMES))], words=words)
+    assert (found.bound >= best.score - 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"words": []}, "words: 0 for 6 sentences"),
+        ({"words": [Words.of(["a"])] * 6}, "words of sentence 0: 1, and its length is"),
+        ({"beam": 3}, "has no option 'beam'; it has constraints, words, heads, labels, time_limit"),
+    ],
+)
+def test_errors(change: dict[str, Any], message: str) -> None:
+    scores, _ = batch()
+    with pytest.raises(ValueError, match=message):
+        decode(scores, "ilp", **change)
+
+
+def test_names_of_labels_need_labels() -> None:
+    scores, words = batch()
+    with pytest.raises(ValueError, match="words have names of labels, but scores have no labels"):
+        decode(Scores(scores.arcs, scores.lengths), "ilp", words=words)
+    with pytest.raises(ValueError, match=r"words of sentence 0: a label's number is not in 0\.\.2"):
+        decode(scores, "ilp", words=[Words(w.forms, w.tags, {"x": 7}) for w in words])
+    with pytest.raises(ValueError, match="tags: 1 for 2 words"):
+        Words.of(["a", "b"], ["X"])
