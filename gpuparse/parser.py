@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -20,11 +20,15 @@ from gpuparse.data.vocab import Vocabulary
 from gpuparse.decode import decode
 from gpuparse.devices import as_device
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
+from gpuparse.lp import Constraint, Projective, best_constrained
+from gpuparse.lp import Words as Seen
 from gpuparse.nn.build import build_scorer
 from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
+from gpuparse.nn.scorer import Scored
 from gpuparse.scores import Scores
 
 BATCH_WORDS = 4000
+TIME_LIMIT = 10.0  # seconds for a sentence under constraints
 
 
 class Parser:
@@ -40,6 +44,8 @@ class Parser:
         self.scorer = scorer
         self.results: dict[str, Any] = {}  # what is known of it, such as its scores on the dev data
         self.seconds = dict.fromkeys(("batch", "encode", "decode", "labels"), 0.0)  # spent in predict()
+        # Sentences that predict() parsed anew under constraints, without any solution, without a proof.
+        self.constrained = dict.fromkeys(("solved", "infeasible", "not proven"), 0)
 
     @classmethod
     def new(cls, config: Config, vocabulary: Vocabulary) -> Parser:
@@ -111,6 +117,8 @@ class Parser:
         projective: bool | None = None,
         single_root: bool | None = None,
         confidence: bool = False,
+        constraints: Sequence[Constraint] = (),
+        time_limit: float = TIME_LIMIT,
         batch_words: int = BATCH_WORDS,
     ) -> list[Prediction]:
         """Heads and labels of sentences, in their order.
@@ -120,6 +128,10 @@ class Parser:
             projective: want projective trees; by default as in training.
             single_root: want one word under the root; by default as in training.
             confidence: also give the probability of each word's arc, under the exact distribution over trees.
+            constraints: on heads and labels (see ``gpuparse.lp``). A sentence whose tree violates them is parsed anew
+                under them, by integer programs; it keeps its tree where nothing satisfies them, or nothing was found in
+                time (``constrained`` counts these).
+            time_limit: seconds for one sentence under constraints.
             batch_words: nodes of a batch, padding counted.
 
         A malformed sentence is a ``ConlluError`` that names its file and line.
@@ -131,9 +143,9 @@ class Parser:
         done = [Prediction([], [], [] if confidence else None) for _ in sentences]
         with torch.inference_mode():
             for indices, batch in self._batches(sentences, batch_words):
-                for index, prediction in zip(
-                    indices, self._predict(batch, method, projective, single_root, confidence), strict=True
-                ):
+                limits = _Limits([sentences[index] for index in indices], constraints, time_limit)
+                predictions = self._predict(batch, method, projective, single_root, confidence, limits)
+                for index, prediction in zip(indices, predictions, strict=True):
                     done[index] = prediction
         return done
 
@@ -147,19 +159,23 @@ class Parser:
             yield indices, batch
 
     def _predict(
-        self, batch: Batch, method: str, projective: bool, single_root: bool, confidence: bool
+        self, batch: Batch, method: str, projective: bool, single_root: bool, confidence: bool, limits: _Limits
     ) -> list[Prediction]:
         with self._timed("encode"):
             scored = self.scorer(batch)
+        projective = projective or method == "eisner"
         with self._timed("decode"):
             heads = decode(scored.scores, method, projective=projective, single_root=single_root).heads
-            sure = (
-                _confidence(scored.scores, heads, projective or method == "eisner", single_root) if confidence else None
-            )
         with self._timed("encode"):
             label_scores = scored.label_scores(heads)
         with self._timed("labels"):
-            labels = self._labels(label_scores, heads).tolist()
+            found = self._labels(label_scores, heads)
+        with self._timed("decode"):
+            if limits.constraints:
+                heads, found = self._constrain(scored, heads, found, limits, projective, single_root)
+            sure = _confidence(scored.scores, heads, projective, single_root) if confidence else None
+        with self._timed("labels"):
+            labels = found.tolist()
             names = self.vocabulary.labels.names
             predictions = []
             for row, (length, head) in enumerate(zip(batch.lengths.tolist(), heads.tolist(), strict=True)):
@@ -169,14 +185,71 @@ class Parser:
         return predictions
 
     def _labels(self, scores: Float[Tensor, "B N L"], heads: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
-        """The best label of each word; one that training saw only on arcs from the root, or never, stays so."""
+        """The best label of each word."""
+        return self._allowed(scores, heads).argmax(-1)
+
+    def _allowed(self, scores: Float[Tensor, "*arcs L"], heads: Int64[Tensor, "*arcs"]) -> Float[Tensor, "*arcs L"]:
+        """Without labels that training saw only on arcs from the root, or never, elsewhere."""
         of_root, of_others = torch.tensor(self.vocabulary.root_labels, device=scores.device).T
         allowed = torch.where((heads == 0)[..., None], of_root, of_others)
         allowed = allowed | ~allowed.any(-1, keepdim=True)
-        return scores.masked_fill(~allowed, -torch.inf).argmax(-1)
+        return scores.masked_fill(~allowed, -torch.inf)
+
+    def _constrain(
+        self,
+        scored: Scored,
+        heads: Int64[Tensor, "B N"],
+        labels: Int64[Tensor, "B N"],
+        limits: _Limits,
+        projective: bool,
+        single_root: bool,
+    ) -> tuple[Int64[Tensor, "B N"], Int64[Tensor, "B N"]]:
+        """Heads and labels under constraints. An arc's best label costs nothing: without them nothing would change."""
+        asked = [*limits.constraints, *([Projective()] if projective else [])]
+        lengths, names = scored.scores.lengths.tolist(), self.vocabulary.labels.names
+        words = [Seen.of(s.words, s.upos, names) for s in limits.sentences]
+        wrong = [
+            b
+            for b, n in enumerate(lengths)
+            if any(
+                True
+                for constraint in asked
+                for _ in constraint.violated(words[b], heads[b, : n + 1].tolist(), labels[b, : n + 1].tolist())
+            )
+        ]
+        if not wrong:
+            return heads, labels
+        heads, labels = heads.clone(), labels.clone()
+        # The labels of every arc, of these sentences alone.
+        examples = [self.vocabulary.encode(limits.sentences[b]) for b in wrong]
+        few = collate(examples, self.vocabulary.chars).to(self.device)
+        label_scores = self.scorer(few).label_scores
+        every = [label_scores(torch.full_like(few.words, head)) for head in range(few.words.shape[1])]
+        for b, table in zip(wrong, torch.stack(every, 1), strict=True):
+            n = lengths[b]
+            shown = self._allowed(table[: n + 1, : n + 1], torch.arange(n + 1, device=table.device)[:, None]).double()
+            joint = scored.scores.arcs[b, : n + 1, : n + 1, None].double() + shown - shown.amax(-1, keepdim=True)
+            answer = best_constrained(
+                joint.cpu().numpy(), words[b], asked, single_root=single_root, seconds=limits.seconds
+            )
+            self.constrained["solved"] += 1
+            self.constrained["infeasible"] += answer.heads is None and answer.certified
+            self.constrained["not proven"] += not answer.certified
+            if answer.heads is not None and answer.labels is not None:
+                heads[b, : n + 1] = torch.tensor(answer.heads)
+                labels[b, : n + 1] = torch.tensor(answer.labels)
+        return heads, labels
 
     def _timed(self, what: str) -> _Timed:
         return _Timed(self.seconds, what)
+
+
+class _Limits(NamedTuple):
+    """Constraints on the sentences of a batch."""
+
+    sentences: list[Sentence]
+    constraints: Sequence[Constraint]
+    seconds: float
 
 
 class _Timed:

@@ -12,7 +12,8 @@ from gpuparse.cli.stream import Work, fingerprint, stream
 from gpuparse.corpus.driver import BATCH_WORDS, with_prediction
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
-from gpuparse.parser import Parser
+from gpuparse.lp import load_constraints
+from gpuparse.parser import TIME_LIMIT, Parser
 from gpuparse.tagger import Tagger
 
 
@@ -40,6 +41,13 @@ def parse(
         Path | None,
         typer.Option(help="The directory of a trained tagger: tag the words first, in place of the tags they have."),
     ] = None,
+    constraints: Annotated[
+        str,
+        typer.Option(help="A TOML file of constraints on trees, or the name of one that comes along: ud."),
+    ] = "",
+    time_limit: Annotated[
+        float, typer.Option(min=0.0, help="Seconds for one sentence under constraints, before it is left as it was.")
+    ] = TIME_LIMIT,
     confidence: Annotated[
         bool,
         typer.Option("--confidence", help="Write each arc's probability to MISC, as Confidence=0.9731."),
@@ -65,16 +73,30 @@ def parse(
     """Parse CoNLL-U files: HEAD and DEPREL are replaced, all else stays as it is.
 
     With --tagger the columns of its tags are filled too, and the words parsed with them.
+    With --constraints a sentence whose tree violates them is parsed anew under them, if any tree satisfies them.
     A sentence that cannot be parsed is named on stderr and written as it was; the exit code is then 1.
     """
+
+    counted: list[dict[str, int]] = []
 
     def begin() -> Work:
         parser = Parser.load(model, device)
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
         settings = {"model": fingerprint(model), "device": device, **options}
+        asked = load_constraints(constraints) if constraints else []
+        if asked:
+            settings |= {"constraints": repr(asked), "time_limit": time_limit}
+            counted.append(parser.constrained)
 
         def predict(sentences: list[Sentence]) -> list[Prediction]:
-            return parser.predict(sentences, confidence=confidence, batch_words=batch_words, **options)
+            return parser.predict(
+                sentences,
+                confidence=confidence,
+                constraints=asked,
+                time_limit=time_limit,
+                batch_words=batch_words,
+                **options,
+            )
 
         if tagger is None:
             return Work([parser], predict, None, settings)
@@ -103,6 +125,13 @@ def parse(
         quiet=quiet,
         confidence=confidence,
     )
+    if counted and not quiet:
+        solved, impossible, unproven = counted[0].values()
+        typer.echo(
+            f"{solved} parsed anew under constraints; {impossible} of them cannot satisfy them, "
+            f"{unproven} not proven best in time",
+            err=True,
+        )
 
 
 def _check_columns(model: Path, parser: Parser, directory: Path, tagger: Tagger, quiet: bool) -> None:

@@ -11,6 +11,7 @@ from gpuparse.lp.constraints import (
     Unique,
     Words,
 )
+from gpuparse.lp.files import load_constraints
 from gpuparse.lp.ilp import Constrained, best_constrained
 from gpuparse.lp.rows import Box, Row
 
@@ -28,4 +29,5 @@ __all__ = [
     "Unique",
     "Words",
     "best_constrained",
+    "load_constraints",
 ]
