@@ -82,9 +82,10 @@ class Unique(Constraint):
 
 @dataclass(frozen=True)
 class Children(Constraint):
-    """So many children, at least and at most, under every head with one of ``heads``' tags.
+    """So many children, at least and at most, under every word with one of ``heads``' tags.
 
-    Children count that have one of ``labels`` and one of ``tags``; None is any. A head of another tag is free.
+    Children count that have one of ``labels`` and one of ``tags``; None is any. Words of other tags and the root are
+    free, and all are if the model knows none of the labels.
     """
 
     at_least: int = 0
@@ -95,6 +96,8 @@ class Children(Constraint):
 
     def rows(self, words: Words) -> Iterator[Row]:
         labels = None if self.labels is None else words.numbers(self.labels)
+        if labels is not None and not labels:
+            return
         high = math.inf if self.at_most is None else self.at_most
         what = " or ".join(sorted(self.labels or self.tags or {"child"}))
         for head in sorted(words.tagged(self.heads)):

@@ -155,3 +155,10 @@ def test_no_time_is_no_certificate() -> None:
     found = best_constrained(scores, sentence(["NOUN"] * 8), [Projective()], seconds=0.0)
     assert not found.certified and found.heads is None
     assert found.bound >= best_constrained(scores, sentence(["NOUN"] * 8), [Projective()]).score
+
+
+def test_labels_that_a_model_does_not_know_ask_for_nothing() -> None:
+    words = sentence(["NOUN", "VERB"])
+    unknown = frozenset({"vocative"})
+    for constraint in (Children(at_least=1, labels=unknown), Unique(unknown), LabelUnder("vocative", unknown)):
+        assert not list(constraint.rows(words))
