@@ -223,9 +223,7 @@ class Parser:
         # The labels of every arc, of these sentences alone.
         examples = [self.vocabulary.encode(limits.sentences[b]) for b in wrong]
         few = collate(examples, self.vocabulary.chars).to(self.device)
-        label_scores = self.scorer(few).label_scores
-        every = [label_scores(torch.full_like(few.words, head)) for head in range(few.words.shape[1])]
-        for b, table in zip(wrong, torch.stack(every, 1), strict=True):
+        for b, table in zip(wrong, self.scorer(few).all_labels(), strict=True):
             n = lengths[b]
             shown = self._allowed(table[: n + 1, : n + 1], torch.arange(n + 1, device=table.device)[:, None]).double()
             joint = scored.scores.arcs[b, : n + 1, : n + 1, None].double() + shown - shown.amax(-1, keepdim=True)

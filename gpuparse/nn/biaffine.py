@@ -52,9 +52,17 @@ class BiaffineLabels(nn.Module):
         own_head = heads.clamp(min=0)[..., None]
         head = self.head(x)
         head = _with_one(head.gather(1, own_head.expand_as(head)))
+        return (self._crossed(x) @ head[..., None]).squeeze(-1)
+
+    def every(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N N L"]:
+        """The same for every head and word."""
+        head = _with_one(self.head(x))
+        return torch.einsum("bmlw,bhw->bhml", self._crossed(x), head)
+
+    def _crossed(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N L width"]:
+        """W_l [modifier[m], 1]."""
         labels, width, _ = self.weight.shape
-        crossed = _with_one(self.modifier(x)) @ self.weight.flatten(0, 1).T  # [B, N, L · width]
-        return (crossed.unflatten(-1, (labels, width)) @ head[..., None]).squeeze(-1)
+        return (_with_one(self.modifier(x)) @ self.weight.flatten(0, 1).T).unflatten(-1, (labels, width))
 
 
 def _with_one(x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D+1"]:

@@ -26,6 +26,27 @@ class Scored(NamedTuple):
     scores: Scores
     label_scores: Callable[[Int64[Tensor, "B N"]], Float[Tensor, "B N L"]]
 
+    def all_labels(self) -> Float[Tensor, "B N N L"]:
+        """Scores of the labels of every arc: much, for a few sentences."""
+        if isinstance(self.label_scores, _BiaffineLabelScores):
+            return self.label_scores.every()
+        B, N = self.scores.arcs.shape[:2]
+        nodes = torch.arange(N, device=self.scores.arcs.device)
+        return torch.stack([self.label_scores(node.expand(B, N)) for node in nodes], 1)
+
+
+class _BiaffineLabelScores:
+    """Scores of labels, for given heads or for all of them."""
+
+    def __init__(self, labels: BiaffineLabels, x: Float[Tensor, "B N D"]) -> None:
+        self.labels, self.x = labels, x
+
+    def __call__(self, heads: Int64[Tensor, "B N"]) -> Float[Tensor, "B N L"]:
+        return self.labels(self.x, heads).float()
+
+    def every(self) -> Float[Tensor, "B N N L"]:
+        return self.labels.every(self.x).float()
+
 
 class NeuralScorer(nn.Module):
     """Embeddings → encoder → scores."""
@@ -65,7 +86,7 @@ class NeuralScorer(nn.Module):
             siblings=self.siblings(x, batch.lengths) if self.siblings else None,
             validate_args=False if self.training else None,
         )
-        return Scored(scores, lambda heads: self.labels(x, heads).float())
+        return Scored(scores, _BiaffineLabelScores(self.labels, x))
 
 
 def _has_embedding(config: ScorerConfig) -> bool:

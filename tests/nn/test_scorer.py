@@ -584,3 +584,14 @@ def test_a_pretrained_encoder_from_its_directory(vocabulary, treebank, bert, off
     batch = batch_of(vocabulary, treebank[:3])
     for one, two in zip(everything(scorer, batch), everything(again.eval(), batch), strict=True):
         assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("changes", [VARIANTS["templates"], {}], ids=["templates", "biaffine"])
+def test_labels_of_every_arc(vocabulary, treebank, changes):
+    with torch.inference_mode():
+        scored = make(vocabulary, **changes)(batch_of(vocabulary, treebank[:3]))
+        every = scored.all_labels()
+        assert every.shape[:3] == scored.scores.arcs.shape and every.std() > 0.01
+        for head in range(every.shape[1]):
+            one = scored.label_scores(torch.full(every.shape[:2], head))
+            torch.testing.assert_close(every[:, head], one, rtol=1e-4, atol=1e-5)
