@@ -68,7 +68,8 @@ class Transitions:
 
     def check(self) -> None:
         """Raise ValueError if the tensor was changed since."""
-        if _version(self.scores) != self._version:
+        now = _version(self.scores)
+        if None not in (now, self._version) and now != self._version:
             raise ValueError("transitions were changed after Transitions(...) was made of them; make it anew")
 
     def __repr__(self) -> str:
@@ -142,9 +143,8 @@ def viterbi(
         bound = torch.maximum(score, bound)
     if torch.is_grad_enabled() and (unary.requires_grad or scores.requires_grad):
         score = torch.where(found, chain_scores(unary, scores, tags, lengths), -torch.inf)
-        bound = torch.where(
-            certified, score.detach(), torch.maximum(bound, score.detach())
-        )  # added up in another order
+        again = score.detach()  # added up in another order
+        bound = torch.where(certified, again, torch.maximum(bound, again))
     stats = {"states": counts[:, 0], "transitions": counts[:, 1], "switched": counts[:, 2]}
     return Tagging(tags, score, bound, certified, counts[:, 3], stats)
 

@@ -152,6 +152,30 @@ def test_ten_thousand_instances(pricing: str) -> None:
     assert different == 0
 
 
+def test_rounds_that_end_by_themselves() -> None:
+    """Averaged pricing where it is not left to the dense program: several rounds in many sentences, always the best."""
+    own = several = count = 0
+    for seed in range(100):
+        unary, transitions, lengths = random_batch(
+            seed,
+            B=30,
+            n=2 + seed % 11,
+            T=150 + seed % 30,
+            unary=(6.0, 10.0)[seed % 2],
+            transitions=0.5,
+            rounded=seed % 5 == 0,
+        )
+        dense = viterbi(unary, transitions, lengths, method="dense")
+        found = viterbi(
+            unary, transitions, lengths, method="column_generation", pricing="averaged", initial=1 + seed % 2
+        )
+        torch.testing.assert_close(found.score, dense.score, rtol=1e-13, atol=1e-13)
+        alone = (found.stats["switched"] == 0) & (lengths > 1)
+        own, several = own + int(alone.sum()), several + int((alone & (found.iterations > 1)).sum())
+        count += int((lengths > 1).sum())
+    assert own > 0.9 * count and several > 0.2 * count
+
+
 @pytest.mark.parametrize("pricing", ("forward", "averaged"))
 def test_little_is_looked_at_where_words_decide(pricing: str) -> None:
     unary, transitions, lengths = random_batch(0, B=20, n=12, T=60, unary=1.0, transitions=0.01)
@@ -323,6 +347,15 @@ def test_opcheck_and_compile(options: dict[str, Any]) -> None:
     unary = unary.nan_to_num(nan=0.0)
     compiled = torch.compile(score, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(unary), score(unary))
+
+
+def test_prepared_transitions_in_a_compiled_function() -> None:
+    """Where torch does not count changes, nothing is taken for stale."""
+    unary, transitions, lengths = random_batch(4, T=15)
+    unary, prepared = unary.nan_to_num(nan=0.0), Transitions(transitions)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda theta: viterbi(theta, prepared, lengths).score.sum(), backend="aot_eager")
+    torch.testing.assert_close(compiled(unary), viterbi(unary, transitions, lengths).score.sum())
 
 
 def test_what_transitions_can_be_made_of() -> None:
