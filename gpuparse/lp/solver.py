@@ -79,15 +79,11 @@ class Program:
         self._highs.addRow(low, high, len(places), places.astype(np.int32), values.astype(np.float64))
         self.rows += 1
 
-    def solve(self, seconds: float = math.inf, start: Doubles | None = None) -> Solution:
-        """Solve what is there, from ``start`` if that is given; the solver checks it."""
+    def solve(self, seconds: float = math.inf) -> Solution:
+        """Solve what is there."""
         if seconds <= 0:
             return Solution(Status.STOPPED, None, math.inf)
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + seconds)
-        if start is not None:
-            given = highspy.HighsSolution()
-            given.col_value = start.tolist()
-            self._highs.setSolution(given)
         for _ in range(2):
             self._highs.run()
             status = self._highs.getModelStatus()
