@@ -79,12 +79,15 @@ def compare(tags: str, data: Scored, args: argparse.Namespace) -> tuple[Case, li
 
 
 def random_instances(count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Ragged batches of 100 with 1 to 80 tags, forbidden tags and transitions, ties, many magnitudes."""
+    """Ragged batches of 100 with 1 to 180 tags, forbidden tags and transitions, ties, many magnitudes. In every third
+    one words decide most, so that column generation is not left to the dense program."""
     for seed in range(count // 100):
         generator = torch.Generator().manual_seed(seed)
-        n, T = 1 + seed % 13, 1 + (seed * 7) % 80
-        unary = (0.3, 1.0, 4.0, 1e4)[seed % 4] * torch.randn(100, n, T, generator=generator, dtype=torch.float64)
-        transitions = (0.1, 1.0, 3.0)[seed % 3] * torch.randn(T, T, generator=generator, dtype=torch.float64)
+        n, T, scales = 1 + seed % 13, 1 + (seed * 7) % 80, ((0.3, 1.0, 4.0, 1e4)[seed % 4], (0.1, 1.0, 3.0)[seed % 3])
+        if seed % 3 == 2:
+            T, scales = 100 + T, ((6.0, 10.0)[seed % 2], 0.5)
+        unary = scales[0] * torch.randn(100, n, T, generator=generator, dtype=torch.float64)
+        transitions = scales[1] * torch.randn(T, T, generator=generator, dtype=torch.float64)
         if seed % 7 == 0:
             unary, transitions = unary.round(), transitions.round()
         if seed % 4 == 3:

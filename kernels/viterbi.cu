@@ -3,9 +3,8 @@
 #include "viterbi.cuh"
 
 // tags [B, N]; -1 past the end, and everywhere (the score [B] then is -inf) where there is no chain or a NaN or +inf was
-// read. own = 0: pairs
-// [M * T, wide] of doubles for all, their columns likewise (null for M > 1) and the maximum of each row; own = 1: pairs
-// [B, N - 1, T, T], M = 1.
+// read. own = 0: pairs [M * T, wide] of doubles for all, their columns likewise (null for M > 1) and the maximum of each
+// row; own = 1: pairs [B, N - 1, T, T], M = 1.
 template <class In, int own>
 KERNEL viterbi(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* columns,
                const double* row_max, const i64* lengths, i64* tags, double* scores, double* work, i64 work_size,
