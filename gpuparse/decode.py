@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
-from gpuparse.lp import Constraint, Projective, Words, best_constrained
+from gpuparse.lp import Constraint, Words
+from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.scores import Scores
 from gpuparse.trees import no_tree_error
@@ -72,13 +73,14 @@ def decode(
 
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
-        method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), "ilp" (first
-            order, exact, under constraints: see ``gpuparse.lp``; on the CPU), or "auto": the first of these that takes
-            the scores.
+        method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), "ilp" (first and
+            second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), or "auto": the first of these that
+            takes the scores.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
-            and ``labels``, how many of each word's best to begin with; ``time_limit`` in seconds a sentence.
+            and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
+            proven; ``time_limit`` in seconds a sentence.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -118,14 +120,20 @@ def _choose(scores: Scores, method: str, projective: bool) -> str:
     return method
 
 
-def _first_order(scores: Scores, structure: Structure, *, projective: bool, single_root: bool) -> Parse:
-    """An exact best tree under arcs and labels: the best label of an arc depends on nothing else."""
+def _first_order(
+    scores: Scores, structure: Structure, *, projective: bool, single_root: bool, with_parts: Sequence[str] = ()
+) -> Parse:
+    """An exact best tree under arcs and labels: the best label of an arc depends on nothing else.
+
+    ``with_parts``: whose best is added to the arcs, for the message where there is no tree.
+    """
     folded = scores.fold_labels()
     arcs, lengths = folded.arcs.detach(), folded.lengths
     heads = structure.argmax(arcs, lengths, single_root)
     found = heads[:, 1] >= 0  # word 1 is in every sentence
     if scores.looks and not bool(found.all()):
-        name = "arcs" if scores.labels is None else "arcs with their best labels"
+        best = [*with_parts] if scores.labels is None else ["labels", *with_parts]
+        name = f"arcs with their best {' and '.join(best)}" if best else "arcs"
         sentence = int((~found).nonzero()[0])
         raise no_tree_error(arcs, lengths, sentence, projective=projective, single_root=single_root, name=name)
     score = scores.total(heads)
@@ -156,47 +164,30 @@ def _ilp(
     words: Sequence[Words] | None = None,
     heads: int = 5,
     labels: int = 3,
+    grow: bool = True,
     time_limit: float = math.inf,
 ) -> Parse:
     """The best labelled tree that satisfies constraints; waits for the device, and solves on the CPU.
 
     Sentences whose best tree without them satisfies them are done with that. Where none does (``stats["infeasible"]``),
-    or none was found in time, the answer is the best tree without them and is not certified.
+    or none was found in time, the answer is the best tree without them and is not certified. ``score`` is less what
+    soft constraints cost, ``stats["penalty"]``.
     """
     if scores.labels is None and any(w.labels for w in words or ()):
         raise ValueError("words have names of labels, but scores have no labels; pass labels=... to Scores")
-    asked = [*constraints, *([Projective()] if projective else [])]
-    first = _first_order(scores, EISNER if projective else MATRIX_TREE, projective=projective, single_root=single_root)
     if words is None:
         words = [Words(("",) * (n + 1), ("",) * (n + 1)) for n in scores.lengths.tolist()]
     _check_words(words, scores)
-    best_heads, bound, certified = first.heads.clone(), first.bound.clone(), first.certified.clone()
-    best_labels = None if first.labels is None else first.labels.clone()
-    counted = {name: torch.zeros_like(scores.lengths) for name in ("solved", "infeasible", "variables", "rows")}
-    iterations = first.iterations.clone()
-    for b, (n, found) in enumerate(zip(scores.lengths.tolist(), first.certified.tolist(), strict=True)):
-        tree = first.heads[b, : n + 1].tolist()
-        named = [0] * (n + 1) if first.labels is None else first.labels[b, : n + 1].tolist()
-        if not found or not any(True for c in asked for _ in c.violated(words[b], tree, named)):
-            continue
-        table = scores.arcs[b, : n + 1, : n + 1].detach().double().cpu()[..., None]
-        if scores.labels is not None:
-            table = table + scores.labels[b, : n + 1, : n + 1].detach().double().cpu()
-        answer = best_constrained(
-            table.numpy(), words[b], asked, single_root=single_root, heads=heads, labels=labels, seconds=time_limit
-        )
-        iterations[b], counted["solved"][b] = answer.iterations, 1
-        counted["variables"][b], counted["rows"][b] = answer.variables, answer.rows
-        bound[b], certified[b] = min(float(bound[b]), answer.bound), answer.certified and answer.heads is not None
-        if answer.heads is not None and answer.labels is not None:
-            best_heads[b, : n + 1] = torch.tensor(answer.heads)
-            if best_labels is not None:
-                best_labels[b, : n + 1] = torch.tensor(answer.labels)
-        elif answer.certified:
-            counted["infeasible"][b], bound[b] = 1, torch.inf
-    score = scores.total(best_heads, best_labels)
-    bound = torch.where(certified, score.detach(), torch.maximum(bound, score.detach()))
-    return Parse(best_heads, best_labels, score, bound, certified, iterations, counted)
+    structure = EISNER if projective else MATRIX_TREE
+    trees = {"projective": projective, "single_root": single_root}
+    easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
+    first = Solved(easy.heads, easy.labels, easy.bound, easy.certified, easy.iterations, {})
+    found = solve_batch(
+        scores, first, words, constraints, **trees, heads=heads, labels=labels, grow=grow, seconds=time_limit
+    )
+    score = scores.total(found.heads, found.labels) - found.stats["penalty"]
+    bound = torch.where(found.certified, score.detach(), torch.maximum(found.bound, score.detach()))
+    return Parse(found.heads, found.labels, score, bound, found.certified, found.iterations, found.stats)
 
 
 def _check_words(words: Sequence[Words], scores: Scores) -> None:
@@ -213,5 +204,7 @@ def _check_words(words: Sequence[Words], scores: Scores) -> None:
 METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "mst": Method(_mst, "maximum spanning arborescence, exact", projective=False, nonprojective=True),
     "eisner": Method(_eisner, "Eisner's algorithm, exact", projective=True, nonprojective=False),
-    "ilp": Method(_ilp, "integer programs under constraints", projective=True, nonprojective=True, waits=True),
+    "ilp": Method(
+        _ilp, "integer programs under constraints", projective=True, nonprojective=True, second_order=True, waits=True
+    ),
 }

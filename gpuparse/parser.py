@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from gpuparse.config import Config
 from gpuparse.data.batches import Batch, batches_by_length, collate
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction
-from gpuparse.data.sentence import Sentence
+from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.decode import decode
 from gpuparse.devices import as_device
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.lp import Constraint, Projective, best_constrained
+from gpuparse.lp import Constrained, Constraint, Projective, best_constrained, violates
 from gpuparse.lp import Words as Seen
+from gpuparse.lp.second_order import SecondOrder, hopeful
 from gpuparse.nn.build import build_scorer
 from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
 from gpuparse.nn.scorer import Scored
@@ -29,6 +30,8 @@ from gpuparse.scores import Scores
 
 BATCH_WORDS = 4000
 TIME_LIMIT = 10.0  # seconds for a sentence under constraints
+_TABLE = 1 << 24  # scores of labelled arcs at a time
+_SHOWN = 6  # constraints that cannot hold together, in a remark
 
 
 class Parser:
@@ -97,15 +100,12 @@ class Parser:
     def parse(self, sentences: Iterable[Words | Sentence], **options: Any) -> list[Sentence]:
         """Parse sentences given as lists of words, of (word, tag) pairs, or as CoNLL-U sentences.
 
-        Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC.
+        Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC. A
+        sentence for which constraints do not hold, or not with a proof, has a comment ``# constraints = ...``.
         """
         given = as_sentences(sentences)
         return [
-            sentence.with_parse(
-                prediction.heads,
-                prediction.deprels,
-                None if prediction.confidence is None else {"Confidence": [f"{p:.4f}" for p in prediction.confidence]},
-            )
+            prediction.fill(sentence, prediction.confidence is not None)
             for sentence, prediction in zip(given, self.predict(given, **options), strict=True)
         ]
 
@@ -128,22 +128,22 @@ class Parser:
             projective: want projective trees; by default as in training.
             single_root: want one word under the root; by default as in training.
             confidence: also give the probability of each word's arc, under the exact distribution over trees.
-            constraints: on heads and labels (see ``gpuparse.lp``). A sentence whose tree violates them is parsed anew
-                under them, by integer programs; it keeps its tree where nothing satisfies them, or nothing was found in
-                time (``constrained`` counts these).
+            constraints: on heads and labels (see ``gpuparse.lp``); tags are UPOS. A sentence whose tree violates them
+                is parsed anew under them, by integer programs; it keeps its tree where nothing satisfies them, or
+                nothing was found in time. ``Prediction.constraints`` says so, and ``constrained`` counts these.
             time_limit: seconds for one sentence under constraints.
             batch_words: nodes of a batch, padding counted.
 
         A malformed sentence is a ``ConlluError`` that names its file and line.
         """
         training = self.config.training
-        projective = training.projective if projective is None else projective
+        projective = (training.projective if projective is None else projective) or method == "eisner"
         single_root = training.single_root if single_root is None else single_root
         self.scorer.eval()
         done = [Prediction([], [], [] if confidence else None) for _ in sentences]
         with torch.inference_mode():
             for indices, batch in self._batches(sentences, batch_words):
-                limits = _Limits([sentences[index] for index in indices], constraints, time_limit)
+                limits = self._limits([sentences[index] for index in indices], constraints, projective, time_limit)
                 predictions = self._predict(batch, method, projective, single_root, confidence, limits)
                 for index, prediction in zip(indices, predictions, strict=True):
                     done[index] = prediction
@@ -158,21 +158,36 @@ class Parser:
                 batch = collate(examples, self.vocabulary.chars).to(self.device)
             yield indices, batch
 
+    def _limits(
+        self, sentences: list[Sentence], constraints: Sequence[Constraint], projective: bool, seconds: float
+    ) -> _Limits:
+        if not constraints:
+            return _Limits([], (), seconds)
+        numbers = {name: number for number, name in enumerate(self.vocabulary.labels.names)}
+        words = [Seen(("", *s.words), ("", *s.upos), numbers, s.sent_id) for s in sentences]
+        for sentence, given in zip(sentences, words, strict=True):
+            for constraint in constraints:
+                try:
+                    constraint.check(given)
+                except ValueError as error:
+                    raise ConlluError(f"{sentence.source}:{sentence.line}: constraints: {error}") from None
+        return _Limits(words, [*constraints, *([Projective()] if projective else [])], seconds)
+
     def _predict(
         self, batch: Batch, method: str, projective: bool, single_root: bool, confidence: bool, limits: _Limits
     ) -> list[Prediction]:
         with self._timed("encode"):
             scored = self.scorer(batch)
-        projective = projective or method == "eisner"
         with self._timed("decode"):
             heads = decode(scored.scores, method, projective=projective, single_root=single_root).heads
         with self._timed("encode"):
             label_scores = scored.label_scores(heads)
         with self._timed("labels"):
             found = self._labels(label_scores, heads)
+        remarks: list[str | None] = [None] * len(heads)
         with self._timed("decode"):
             if limits.constraints:
-                heads, found = self._constrain(scored, heads, found, limits, projective, single_root)
+                heads, found, remarks = self._constrain(scored, heads, found, limits, single_root)
             sure = _confidence(scored.scores, heads, projective, single_root) if confidence else None
         with self._timed("labels"):
             labels = found.tolist()
@@ -181,7 +196,8 @@ class Parser:
             for row, (length, head) in enumerate(zip(batch.lengths.tolist(), heads.tolist(), strict=True)):
                 words = slice(1, length + 1)
                 deprels = [names[label] for label in labels[row][words]]
-                predictions.append(Prediction(head[words], deprels, None if sure is None else sure[row][words]))
+                likely = None if sure is None else sure[row][words]
+                predictions.append(Prediction(head[words], deprels, likely, remarks[row]))
         return predictions
 
     def _labels(self, scores: Float[Tensor, "B N L"], heads: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
@@ -201,42 +217,51 @@ class Parser:
         heads: Int64[Tensor, "B N"],
         labels: Int64[Tensor, "B N"],
         limits: _Limits,
-        projective: bool,
         single_root: bool,
-    ) -> tuple[Int64[Tensor, "B N"], Int64[Tensor, "B N"]]:
-        """Heads and labels under constraints. An arc's best label costs nothing: without them nothing would change."""
-        asked = [*limits.constraints, *([Projective()] if projective else [])]
-        lengths, names = scored.scores.lengths.tolist(), self.vocabulary.labels.names
-        words = [Seen.of(s.words, s.upos, names) for s in limits.sentences]
-        wrong = [
-            b
-            for b, n in enumerate(lengths)
-            if any(
-                True
-                for constraint in asked
-                for _ in constraint.violated(words[b], heads[b, : n + 1].tolist(), labels[b, : n + 1].tolist())
-            )
-        ]
-        if not wrong:
-            return heads, labels
+    ) -> tuple[Int64[Tensor, "B N"], Int64[Tensor, "B N"], list[str | None]]:
+        """Heads and labels under constraints, and remarks where these do not hold, or not with a proof.
+
+        An arc's best label costs nothing, so that without constraints nothing would change.
+        """
+        remarks: list[str | None] = [None] * len(heads)
+        wrong = violates(limits.constraints, limits.words, heads, labels).nonzero()[:, 0]
+        if not len(wrong):
+            return heads, labels, remarks
         heads, labels = heads.clone(), labels.clone()
-        # The labels of every arc, of these sentences alone.
-        examples = [self.vocabulary.encode(limits.sentences[b]) for b in wrong]
-        few = collate(examples, self.vocabulary.chars).to(self.device)
-        for b, table in zip(wrong, self.scorer(few).all_labels(), strict=True):
-            n = lengths[b]
-            shown = self._allowed(table[: n + 1, : n + 1], torch.arange(n + 1, device=table.device)[:, None]).double()
-            joint = scored.scores.arcs[b, : n + 1, : n + 1, None].double() + shown - shown.amax(-1, keepdim=True)
-            answer = best_constrained(
-                joint.cpu().numpy(), words[b], asked, single_root=single_root, seconds=limits.seconds
-            )
-            self.constrained["solved"] += 1
-            self.constrained["infeasible"] += answer.heads is None and answer.certified
-            self.constrained["not proven"] += not answer.certified
-            if answer.heads is not None and answer.labels is not None:
-                heads[b, : n + 1] = torch.tensor(answer.heads)
-                labels[b, : n + 1] = torch.tensor(answer.labels)
-        return heads, labels
+        parts = [each for each in (scored.scores.grandparents, scored.scores.siblings) if each is not None]
+        most = [hopeful(each) for each in parts]
+        arcs = sum(most, scored.scores.arcs.double())
+        N, L = heads.shape[1], len(self.vocabulary.labels)
+        for some in wrong.split(max(1, _TABLE // (N * N * L))):
+            tables = arcs[some, :, :, None] + self._less(scored.all_labels(some))
+            for b, table in zip(some.tolist(), tables, strict=True):
+                nodes = slice(len(limits.words[b].forms))
+                second = [
+                    SecondOrder(each, b, best[b, nodes, nodes].cpu().numpy())
+                    for each, best in zip(parts, most, strict=True)
+                ]
+                answer = best_constrained(
+                    table[nodes, nodes].cpu().numpy(),
+                    limits.words[b],
+                    [*limits.constraints, *second],
+                    single_root=single_root,
+                    seconds=limits.seconds,
+                    start=(heads[b, nodes].tolist(), labels[b, nodes].tolist()),
+                )
+                remarks[b] = _remark(answer)
+                self.constrained["solved"] += 1
+                self.constrained["infeasible"] += answer.heads is None and answer.certified
+                self.constrained["not proven"] += not answer.certified
+                if answer.heads is not None and answer.labels is not None:
+                    heads[b, nodes] = torch.tensor(answer.heads, device=heads.device)
+                    labels[b, nodes] = torch.tensor(answer.labels, device=labels.device)
+        return heads, labels, remarks
+
+    def _less(self, scores: Float[Tensor, "K N N L"]) -> Float64[Tensor, "K N N L"]:
+        """What each label of each arc falls short of the arc's best."""
+        heads = torch.arange(scores.shape[1], device=scores.device)[:, None].expand(scores.shape[:-1])
+        allowed = self._allowed(scores, heads).double()
+        return allowed - allowed.amax(-1, keepdim=True)
 
     def _timed(self, what: str) -> _Timed:
         return _Timed(self.seconds, what)
@@ -245,9 +270,20 @@ class Parser:
 class _Limits(NamedTuple):
     """Constraints on the sentences of a batch."""
 
-    sentences: list[Sentence]
+    words: list[Seen]
     constraints: Sequence[Constraint]
     seconds: float
+
+
+def _remark(answer: Constrained) -> str | None:
+    """What to say of a sentence under constraints; nothing where its tree is proven best."""
+    if answer.heads is None:
+        if not answer.certified:
+            return "not proven: no tree found in time that satisfies them"
+        shown = "; ".join(answer.conflict[:_SHOWN])
+        more = len(answer.conflict) - _SHOWN
+        return f"infeasible: {shown}" + (f"; and {more} more" if more > 0 else "")
+    return None if answer.certified else f"not proven: score {answer.score:.4f}, bound {answer.bound:.4f}"
 
 
 class _Timed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import random
 import sys
 from collections import defaultdict
 from typing import Any
@@ -21,6 +22,8 @@ from torch.distributions import kl_divergence
 import gpuparse as gp
 from gpuparse import plain
 from gpuparse.distributions import TagChains, TrigramChains
+from gpuparse.lp import violates
+from tests.lp.some import constraints, sentence
 
 
 def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...], list[Any]]:
@@ -191,8 +194,17 @@ def try_plain_path() -> int:
     return 4
 
 
+def try_constraints() -> int:
+    rng, n = random.Random(0), 4
+    words = [sentence(rng, n) for _ in range(3)]
+    heads, labels = (torch.empty(3, n + 1, dtype=torch.int64, device="cuda") for _ in range(2))
+    for constraint in constraints(rng, n):
+        expect(violates([constraint], words, heads, labels), 3)
+    return 1
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
-        print(f"{try_distributions() + try_chains() + try_viterbi() + try_plain_path()} ok")
+        print(f"{try_distributions() + try_chains() + try_viterbi() + try_plain_path() + try_constraints()} ok")

@@ -163,7 +163,7 @@ def test_sentences_without_words(parser, treebank, confidence):
     assert [parsed[1].text, parsed[3].text] == [one.text for one in expected]
     empty = [Sentence.from_words([]), comments]
     one, two = parser.predict(empty, confidence=confidence)
-    assert one == two == ([], [], [] if confidence else None)
+    assert one == two == ([], [], [] if confidence else None, None)
     one.heads.append(1)  # nobody else's
     assert two.heads == []
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gpuparse.cli.common import fail
+from gpuparse.cli.common import count, fail
 from gpuparse.cli.stream import Work, fingerprint, stream
-from gpuparse.corpus.driver import BATCH_WORDS, with_prediction
+from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
 from gpuparse.lp import load_constraints
+from gpuparse.lp.files import constraints_path, ready
 from gpuparse.parser import TIME_LIMIT, Parser
 from gpuparse.tagger import Tagger
 
@@ -26,7 +29,7 @@ def parse(
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")
     ] = "-",
-    method: Annotated[str, typer.Option(help="How to find the best tree: auto, mst, eisner.")] = "auto",
+    method: Annotated[str, typer.Option(help="How to find the best tree: auto, mst, eisner, ilp.")] = "auto",
     projective: Annotated[
         bool | None,
         typer.Option("--projective/--non-projective", help="Which trees to allow.", show_default="as in training"),
@@ -42,9 +45,12 @@ def parse(
         typer.Option(help="The directory of a trained tagger: tag the words first, in place of the tags they have."),
     ] = None,
     constraints: Annotated[
-        str,
-        typer.Option(help="A TOML file of constraints on trees, or the name of one that comes along: ud."),
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help=f"A TOML file of constraints on trees, or the name of one that comes along ({', '.join(ready())}). "
+            "May be given several times."
+        ),
+    ] = None,
     time_limit: Annotated[
         float, typer.Option(min=0.0, help="Seconds for one sentence under constraints, before it is left as it was.")
     ] = TIME_LIMIT,
@@ -73,20 +79,22 @@ def parse(
     """Parse CoNLL-U files: HEAD and DEPREL are replaced, all else stays as it is.
 
     With --tagger the columns of its tags are filled too, and the words parsed with them.
-    With --constraints a sentence whose tree violates them is parsed anew under them, if any tree satisfies them.
+    With --constraints a sentence whose tree violates them is parsed anew under them. Where no tree satisfies them, or
+    the best could not be proven in time, a comment says so: # constraints = ...
     A sentence that cannot be parsed is named on stderr and written as it was; the exit code is then 1.
     """
-
-    counted: list[dict[str, int]] = []
 
     def begin() -> Work:
         parser = Parser.load(model, device)
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
         settings = {"model": fingerprint(model), "device": device, **options}
-        asked = load_constraints(constraints) if constraints else []
+        asked = [constraint for path in constraints or () for constraint in load_constraints(path)]
         if asked:
-            settings |= {"constraints": repr(asked), "time_limit": time_limit}
-            counted.append(parser.constrained)
+            settings |= {"constraints": [_digest(path) for path in constraints or ()], "time_limit": time_limit}
+        told = partial(_constrained, parser.constrained) if asked else None
+
+        def probe(sentences: list[Sentence]) -> list[Prediction]:
+            return parser.predict(sentences, confidence=confidence, **options)
 
         def predict(sentences: list[Sentence]) -> list[Prediction]:
             return parser.predict(
@@ -99,7 +107,7 @@ def parse(
             )
 
         if tagger is None:
-            return Work([parser], predict, None, settings)
+            return Work([parser], predict, None, settings, probe, told)
         own = Tagger.load(tagger, device)
         _check_columns(model, parser, tagger, own, quiet)
 
@@ -108,9 +116,13 @@ def parse(
             return list(zip(tagged, predict(tagged), strict=True))
 
         def fill(_: Sentence, answer: tuple[Sentence, Prediction]) -> Sentence:
-            return with_prediction(*answer, confidence)
+            tagged, prediction = answer
+            return prediction.fill(tagged, confidence)
 
-        return Work([own, parser], tag_and_predict, fill, {**settings, "tagger": fingerprint(tagger)})
+        def probe_both(sentences: list[Sentence]) -> list[Prediction]:
+            return probe(own.tag(sentences))
+
+        return Work([own, parser], tag_and_predict, fill, {**settings, "tagger": fingerprint(tagger)}, probe_both, told)
 
     stream(
         begin,
@@ -125,13 +137,17 @@ def parse(
         quiet=quiet,
         confidence=confidence,
     )
-    if counted and not quiet:
-        solved, impossible, unproven = counted[0].values()
-        typer.echo(
-            f"{solved} parsed anew under constraints; {impossible} of them cannot satisfy them, "
-            f"{unproven} not proven best in time",
-            err=True,
-        )
+
+
+def _digest(constraints: str) -> str:
+    return hashlib.blake2b(constraints_path(constraints).read_bytes(), digest_size=16).hexdigest()
+
+
+def _constrained(counts: dict[str, int]) -> str:
+    return (
+        f"{count(counts['solved'], 'sentence')} parsed anew under constraints; {counts['infeasible']:,} of them cannot "
+        f"satisfy them, {counts['not proven']:,} not proven best in time"
+    )
 
 
 def _check_columns(model: Path, parser: Parser, directory: Path, tagger: Tagger, quiet: bool) -> None:

@@ -33,6 +33,8 @@ class Work(NamedTuple):
     predict: Callable[[list[Sentence]], list[Any]]
     fill: Callable[[Sentence, Any], Sentence] | None  # see parse_corpus
     settings: dict[str, Any]  # what the output depends on
+    probe: Callable[[list[Sentence]], Any] | None = None  # predict without what depends on the sentence
+    told: Callable[[], str] | None = None  # what else is said at the end
 
 
 def stream(
@@ -68,7 +70,8 @@ def stream(
             torch.set_num_threads(threads)
         work = begin()
         try:
-            work.predict([Sentence.from_words(["a", "b"])])  # what is wrong with the options is wrong with any sentence
+            # What is wrong with the options is wrong with any sentence.
+            (work.probe or work.predict)([Sentence.from_words(["a", "b"])])
         except ValueError as error:
             fail(str(error), 2)
         for model in work.models:
@@ -103,7 +106,7 @@ def stream(
     for model in work.models:
         for what, spent in model.seconds.items():
             seconds[what] = seconds.get(what, 0.0) + spent
-    _finish(verb, report, seconds, time.perf_counter() - begun, output, quiet)
+    _finish(verb, report, seconds, time.perf_counter() - begun, output, quiet, work.told)
 
 
 _ING = {"parse": "parsing", "tag": "tagging"}
@@ -166,7 +169,13 @@ def fingerprint(model: Path) -> str:
 
 
 def _finish(
-    verb: tuple[str, str], report: Report, seconds: dict[str, float], wall: float, output: str, quiet: bool
+    verb: tuple[str, str],
+    report: Report,
+    seconds: dict[str, float],
+    wall: float,
+    output: str,
+    quiet: bool,
+    told: Callable[[], str] | None,
 ) -> None:
     """Say what was done, and leave with 1 if anything was not."""
     if report.finished_before:
@@ -177,6 +186,8 @@ def _finish(
         return
     if not quiet:
         typer.echo(summary(report, seconds, wall), err=True)
+        if told is not None:
+            typer.echo(told(), err=True)
     if report.failed:
         fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
 

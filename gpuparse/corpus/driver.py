@@ -44,7 +44,8 @@ def parse_corpus(
 ) -> Report:
     """Parse CoNLL-U files of any size, in constant memory, to one file in the same order.
 
-    HEAD and DEPREL are replaced (or what ``fill`` replaces), all else stays as it is to the byte. A sentence that is
+    HEAD and DEPREL are replaced (or what ``fill`` replaces), all else stays as it is to the byte, but for the comment
+    ``# constraints = ...``, which is about a parse: it is of the new one, or goes with the old one. A sentence that is
     malformed, too long, or that ``predict`` fails on is written as it was read and reported. The output has its name
     once it is complete; a run that was killed goes on with ``resume`` and gives the same file as one that was not.
 
@@ -84,7 +85,7 @@ def parse_corpus(
     report = Report(state.sentences, state.words, state.failed)
     report.earlier_sentences, report.earlier_words = state.sentences, state.words
     if fill is None:
-        fill = partial(with_prediction, confidence=confidence)
+        fill = partial(_filled, confidence=confidence)
     parsing = _Parsing(predict, fill, batch_words, max_words, report, progress)
     try:
         inputs = Inputs(paths, state.place)
@@ -199,14 +200,8 @@ class _Parsing:
             return [self.fill(*pair) for pair in zip(sentences, predictions, strict=True)]
 
 
-def with_prediction(sentence: Sentence, prediction: Prediction, confidence: bool = False) -> Sentence:
-    """A sentence with its parse and, where wanted, the confidence."""
-    misc = None
-    if confidence:
-        if prediction.confidence is None:
-            raise RuntimeError("a prediction without confidence")
-        misc = {"Confidence": [f"{probability:.4f}" for probability in prediction.confidence]}
-    return sentence.with_parse(prediction.heads, prediction.deprels, misc)
+def _filled(sentence: Sentence, prediction: Prediction, confidence: bool) -> Sentence:
+    return prediction.fill(sentence, confidence)
 
 
 def _windows(items: Iterator[Item], count: int, report: Report) -> Iterator[list[Item]]:

@@ -174,6 +174,28 @@ class Sentence:
             self._replace(fields, 9, new)
         return self._of(fields)
 
+    def with_comment(self, key: str, value: str | None) -> Sentence:
+        """The same sentence with the comment ``# key = value`` as its last, in place of an earlier one; None: without.
+
+        All else is as it was, to the byte.
+        """
+        fields = self._split()
+        before, after = self._parts
+        mark = f"# {key} ="
+        if value is None and mark not in before:
+            return self
+        if value is not None and set(value) & set("\r\n"):
+            raise ValueError(f"{key}: {value!r} has a line end")
+        top = "\ufeff" if before.startswith("\ufeff") else ""
+        lines = before[len(top) :].split("\n")
+        kept = [line for line in lines if not line.startswith(mark)]
+        if value is not None:
+            end = "\r" if "\r\n" in self.text else ""
+            kept.insert(len(kept) - 1, f"{mark} {value}{end}")  # the last is what follows the last line end: nothing
+        changed = Sentence(self.text, self.source, self.line)
+        changed._fields, changed._rows, changed._parts = fields, self._rows, (top + "\n".join(kept), after)
+        return changed._of(fields)
+
     def with_tags(
         self,
         *,

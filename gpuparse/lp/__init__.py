@@ -1,12 +1,16 @@
 """Trees by linear and integer programs."""
 
+from gpuparse.lp.check import violates
 from gpuparse.lp.constraints import (
     Arcs,
     Children,
     Constraint,
     Coordination,
     LabelUnder,
+    Leaf,
+    Only,
     Projective,
+    Soft,
     Span,
     Unique,
     Words,
@@ -23,11 +27,15 @@ __all__ = [
     "Constraint",
     "Coordination",
     "LabelUnder",
+    "Leaf",
+    "Only",
     "Projective",
     "Row",
+    "Soft",
     "Span",
     "Unique",
     "Words",
     "best_constrained",
     "load_constraints",
+    "violates",
 ]

@@ -1,11 +1,11 @@
 """The best labelled tree under constraints: incremental integer programming (Riedel and Clarke 2006, Algorithm 1).
 
-Variables e_{i,j,l} are there for the best heads of each word and the best labels of each arc; rows for one head (T1),
-one root word if that is wanted, and what a solution was found to violate: cycles (T2) and the constraints' rows.
+Columns e_{i,j,l} are there for the best heads of each word and the best labels of each arc; rows for one head (T1), one
+root word if that is wanted, and what a solution was found to violate: cycles (T2) and the constraints' rows. Each round
+solves the linear program on from the last, lets labelled arcs join that its prices say would pay, and looks at what the
+solution violates. Only a fractional solution that violates nothing needs branch and bound.
 
-No labelled tree scores more than every word with its best head and label, B. So one with the labelled arc a scores at
-most B - gap(a), gap(a) being what a falls short of its word's best. Once a tree of score s is best among those made of
-the variables, it is best of all if no arc outside has a gap below B - s; those that have join, and it is solved again.
+The answer is proven best if no labelled arc outside could be in a better tree: see ``master.py`` for the bound.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuparse.lp.constraints import Constraint, Words
+from gpuparse.lp.cycles import cycles, fractional_cycles, pairs
+from gpuparse.lp.master import Master, Prices
 from gpuparse.lp.rows import Box, Row
-from gpuparse.lp.solver import Program, Solution, Status
+from gpuparse.lp.solver import Solution, Status
 
 Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Float3 = npt.NDArray[np.floating]  # [N, N, L]
+Tree = tuple[list[int], list[int]]  # heads and labels of the nodes, those of node 0 -1
 
-TOLERANCE = 1e-7  # of the solver, as a part of a score
+TOLERANCE = 1e-9  # as a part of a score
+WHOLE = 1e-6  # how near to a whole number a value counts as one
+JOIN = 4  # labelled arcs of one word that join at a time
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,15 @@ class Constrained:
     """What is known of a sentence.
 
     Attributes:
-        heads, labels: of the nodes, -1 at node 0; None if no tree was found that satisfies everything.
-        score: of that tree; -inf without one.
-        bound: no tree that satisfies everything scores more.
+        heads, labels: of the nodes, -1 at node 0; None if no tree was found that satisfies all hard constraints.
+        score: of that tree, less the penalty; -inf without one.
+        bound: no tree that satisfies all hard constraints scores more.
         certified: the tree is proven best, or it is proven that there is none.
-        iterations: integer programs solved.
+        iterations: programs solved.
         variables, rows: of the last one.
         conflict: constraints that cannot hold together, where there is no tree: none of them can be left out.
+        penalty: what the tree pays for soft constraints.
+        branched: how often branch and bound was needed.
     """
 
     heads: list[int] | None
@@ -51,6 +59,8 @@ class Constrained:
     variables: int
     rows: int
     conflict: tuple[str, ...] = ()
+    penalty: float = 0.0
+    branched: int = 0
 
 
 def best_constrained(
@@ -58,187 +68,264 @@ def best_constrained(
     words: Words,
     constraints: Sequence[Constraint] = (),
     *,
+    parts: Sequence[Constraint] = (),
     single_root: bool = True,
     heads: int = 5,
     labels: int = 3,
+    grow: bool = True,
     seconds: float = math.inf,
+    start: Tree | None = None,
 ) -> Constrained:
     """The best tree of one sentence that satisfies all constraints.
 
     Args:
         scores: [N, N, L] of head, word and label; -inf forbids. Node 0's column and the diagonal are not read.
+        parts: second-order parts (``SecondOrder``): what they charge belongs to the score.
         heads: how many of each word's best heads to begin with, and
-        labels: how many of an arc's best labels; more join where that could matter.
+        labels: how many of an arc's best labels.
+        grow: let more join where that could matter. Without, the answer may be only the best of these, not certified.
         seconds: the most to take.
+        start: the best tree without constraints, if it is known: what it violates is stated at once.
     """
-    return _Search(scores, words, constraints, single_root, seconds).run(heads, labels)
+    table = np.array(scores, dtype=np.float64)
+    N = len(table)
+    table[:, 0] = -np.inf
+    table[np.arange(N), np.arange(N)] = -np.inf
+    search = _Search(table, words, constraints, parts, single_root, time.monotonic() + seconds)
+    if not np.isfinite(table[:, 1:].max((0, 2), initial=-np.inf)).all():
+        return search.without_tree(("a word has no possible head",))
+    return search.run(heads, labels, grow, start)
 
 
 class _Search:
     def __init__(
-        self, scores: Float3, words: Words, constraints: Sequence[Constraint], single_root: bool, seconds: float
+        self,
+        scores: Doubles,
+        words: Words,
+        constraints: Sequence[Constraint],
+        parts: Sequence[Constraint],
+        single_root: bool,
+        end: float,
     ) -> None:
-        N = scores.shape[0]
-        self.words, self.constraints, self.N = words, constraints, N
-        self.scores = np.array(scores, dtype=np.float64)
-        self.scores[:, 0] = -np.inf
-        self.scores[np.arange(N), np.arange(N)] = -np.inf
-        self.best = self.scores[:, 1:].max((0, 2)) if N > 1 else np.zeros(0)  # of each word
-        self.ceiling = float(self.best.sum())  # B
-        self.end = time.monotonic() + seconds
-        self.program = Program()
-        self.stated: list[Row] = [self._one_head(m) for m in range(1, N)]
-        if single_root:
-            self.stated.append(Row((Box(frozenset({0})),), 1, 1, "one word under the root"))
-        self.seen = set(self.stated)
-        self.head = self.word = self.label = np.zeros(0, dtype=np.int64)  # of the variables
-        self.inside = np.zeros(scores.shape, dtype=bool)  # which labelled arcs are variables
-        self.iterations = 0
+        self.scores, self.words, self.end = scores, words, end
+        self.constraints, self.parts = constraints, parts
+        self.N = len(scores)
+        root = Row((Box(frozenset({0})),), 1, 1, "one word under the root")
+        self.own = [root] if single_root else []
+        self.iterations = self.branched = 0
+        self.tree: Tree | None = None  # the best so far that satisfies all hard constraints
+        self.score = -math.inf
+        self.penalty = 0.0
+        self.bound = math.inf
+        self.master: Master | None = None
 
-    @staticmethod
-    def _one_head(word: int) -> Row:
-        return Row((Box(None, frozenset({word})),), 1, 1, f"one head of word {word}")
-
-    def run(self, heads: int, labels: int) -> Constrained:
-        if not np.isfinite(self.ceiling):
-            return self._without_tree(("a word has no possible head",))
-        self._grow(self._first_arcs(heads, labels))
-        for row in self.stated:
-            self._state(row)
+    def run(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
+        first = self._first_arcs(heads, labels, start)
+        self.master = master = Master(self.scores, [*self.own, *pairs(np.asarray(first.any(2)))], first)
+        self.prices = master.price()
+        self.bound = self.prices.bound
+        if start is not None:
+            master.state(list(self._violated(start)))
         while True:
-            solution, tree = self._solve()
+            solution = self._solved(master.solve(self.end - time.monotonic()))
+            if solution.status is Status.OPTIMAL and solution.values is not None and solution.prices is not None:
+                self._take(master.price(solution.prices))
+                if grow and (joining := self._paying()).any():
+                    master.grow(joining)
+                    continue
+                if self._cut(master.weights(solution.values)):
+                    continue
+                if self._is_proven():
+                    return self._answer(certified=True)
+            if solution.status in (Status.OPTIMAL, Status.FAILED):
+                self.branched += 1
+                solution = self._solved(master.solve_whole(self.end - time.monotonic()))
             if solution.status in (Status.STOPPED, Status.FAILED):
-                bound = min(self.ceiling, solution.bound) if self._complete() else self.ceiling
-                return self._answer(tree, bound, certified=False)
-            missing = self._missing(-np.inf if tree is None else self._score(*tree))
-            if not missing.any():
-                if tree is None:
-                    return self._without_tree(self._conflict())
-                return self._answer(tree, self._score(*tree), certified=True)
-            self._grow(missing)
+                if solution.values is not None:
+                    self._cut(master.weights(solution.values))
+                return self._answer(certified=False)
+            if solution.values is not None:
+                if self._cut(master.weights(solution.values)):
+                    continue
+                joining = self._missing()
+            else:
+                joining = self._feasible()
+            if not joining.any():
+                return self._answer(certified=True) if solution.values is not None else self._infeasible()
+            if not grow:
+                return self._answer(certified=False)
+            master.grow(joining)
 
-    def _first_arcs(self, heads: int, labels: int) -> npt.NDArray[np.bool_]:
-        """The best labels of the best heads of each word."""
-        L = self.scores.shape[2]
-        chosen = np.zeros_like(self.inside)
-        order = np.argsort(-self.scores, axis=2, kind="stable")[:, :, : min(labels, L)]
+    def _solved(self, solution: Solution) -> Solution:
+        self.iterations += 1
+        return solution
+
+    def _take(self, prices: Prices) -> None:
+        """Keep the prices that prove most."""
+        self.now = prices
+        if prices.bound < self.bound:
+            self.bound, self.prices = prices.bound, prices
+
+    def _is_proven(self) -> bool:
+        return self.tree is not None and self.score >= self.bound - self._slack()
+
+    def _slack(self) -> float:
+        return TOLERANCE * max(1.0, abs(self.bound))
+
+    # Which labelled arcs are columns
+
+    def _first_arcs(self, heads: int, labels: int, start: Tree | None) -> Bools:
+        """The best labels of the best heads of each word, and those of the start."""
+        chosen = np.zeros(self.scores.shape, dtype=bool)
+        order = np.argsort(-self.scores, axis=2, kind="stable")[:, :, : max(1, labels)]
         np.put_along_axis(chosen, order, True, axis=2)
         rank = np.argsort(np.argsort(-self.scores.max(2), axis=0, kind="stable"), axis=0)
-        return chosen & (rank < heads)[:, :, None] & np.isfinite(self.scores)
+        chosen &= (rank < max(1, heads))[:, :, None]
+        if start is not None:
+            chosen[start[0][1:], np.arange(1, self.N), start[1][1:]] = True
+        return chosen & np.isfinite(self.scores)
 
-    def _missing(self, score: float) -> npt.NDArray[np.bool_]:
-        """Labelled arcs outside that a better tree could have; twice as many at a time where no tree is known."""
-        gap = self.best[None, :, None] - self.scores[:, 1:]
-        outside = ~self.inside[:, 1:] & np.isfinite(self.scores[:, 1:])
-        room = self.ceiling - score + TOLERANCE * max(1.0, abs(score) if math.isfinite(score) else 1.0)
-        wanted = outside & (gap <= room)
-        if math.isinf(score) and wanted.any():
-            enough = np.partition(gap[wanted], k := min(len(self.head), int(wanted.sum()) - 1))[k]
-            wanted &= gap <= enough
-        return np.concatenate([np.zeros_like(self.inside[:, :1]), wanted], 1)
+    def _outside(self) -> Bools:
+        return ~self._master.inside & np.isfinite(self.scores)
 
-    def _complete(self) -> bool:
-        return bool((self.inside[:, 1:] | ~np.isfinite(self.scores[:, 1:])).all())
+    def _paying(self) -> Bools:
+        """Labelled arcs outside with a positive reduced cost; the best of each word."""
+        reduced = self.now.reduced[:, 1:]
+        inside = np.where(self._master.inside[:, 1:], reduced, -np.inf).max((0, 2))
+        least = inside + TOLERANCE * np.maximum(1.0, np.abs(inside))
+        paying = self._outside()
+        paying[:, 1:] &= reduced > least[None, :, None]
+        if paying.any():
+            worth = np.where(paying[:, 1:], reduced, -np.inf).transpose(1, 0, 2).reshape(self.N - 1, -1)
+            if worth.shape[1] > JOIN:
+                enough = np.partition(worth, -JOIN, axis=1)[:, -JOIN]
+                paying[:, 1:] &= reduced >= enough[None, :, None]
+        return paying
 
-    def _grow(self, arcs: npt.NDArray[np.bool_]) -> None:
-        """Make variables of labelled arcs, in the rows that there are."""
-        head, word, label = (x.astype(np.int64) for x in np.nonzero(arcs))
-        rows = []
-        for row in self.stated[: self.program.rows]:
-            values = row.coefficients(head, word, label)
-            (places,) = np.nonzero(values)
-            rows.append((places.astype(np.int32), values[places]))
-        self.program.add_variables(self.scores[head, word, label], rows)
-        self.head, self.word = np.concatenate([self.head, head]), np.concatenate([self.word, word])
-        self.label = np.concatenate([self.label, label])
-        self.inside |= arcs
+    def _missing(self) -> Bools:
+        """Labelled arcs outside that a better tree than the best so far could have."""
+        missing = self._outside()
+        missing[:, 1:] &= self.prices.gap <= self.bound - self.score + self._slack()
+        return missing
 
-    def _state(self, row: Row) -> None:
-        values = row.coefficients(self.head, self.word, self.label)
-        (places,) = np.nonzero(values)
-        self.program.add_row(places.astype(np.int32), values[places], row.low, row.high)
+    def _feasible(self) -> Bools:
+        """Labelled arcs to try where none satisfies the rows: of labels that no row tells apart only the best ones.
 
-    def _solve(self) -> tuple[Solution, tuple[list[int], list[int]] | None]:
-        """Algorithm 1: solve, add the rows that the solution violates, until it violates none."""
-        while True:
-            self.iterations += 1
-            solution = self.program.solve(self.end - time.monotonic())
-            if solution.values is None:
-                return solution, None
-            tree = self._tree(solution.values)
-            new = [row for row in self._violated(*tree) if row not in self.seen]
-            if not new:
-                return solution, tree
-            if solution.status is not Status.OPTIMAL:
-                return solution, None
-            for row in new:
-                self.seen.add(row)
-                self.stated.append(row)
-                self._state(row)
+        As many as there are columns, nearest first; none if all are inside.
+        """
+        master = self._master
+        lacking = np.zeros(self.scores.shape, dtype=bool)
+        for labels in master.label_classes():
+            of_class = self.scores[:, :, labels]
+            best = labels[of_class.argmax(2)]
+            has = master.inside[:, :, labels].any(2)
+            heads, words = np.nonzero(~has & np.isfinite(of_class.max(2)))
+            lacking[heads, words, best[heads, words]] = True
+        if lacking.any():
+            gap = np.where(lacking[:, 1:], self.prices.gap, np.inf)
+            count = min(len(master.head), int(lacking.sum())) - 1
+            lacking[:, 1:] &= gap <= np.partition(gap, count, axis=None)[count]
+        return lacking
 
-    def _tree(self, values: Doubles) -> tuple[list[int], list[int]]:
+    # What a solution violates
+
+    def _cut(self, weights: Doubles) -> bool:
+        """State rows that a solution violates, and keep the tree that it is or rounds to; whether there were any."""
+        tree = self._rounded(weights)
+        violated = dict.fromkeys(self._violated(tree))
+        new = [row for row in violated if not self._master.is_stated(row)]
+        fractional = bool((np.abs(weights - np.round(weights)) > WHOLE).any())
+        if fractional:
+            new += [row for row in self._separated(weights) if not self._master.is_stated(row)]
+            amounts = self._master.amounts(new, weights).tolist()  # the solution may keep what its rounding violates
+            new = [r for r, x in zip(new, amounts, strict=True) if not r.low - WHOLE <= x <= r.high + WHOLE]
+        self._keep(tree, violated)
+        self._master.state(new)
+        return bool(new)
+
+    def _separated(self, weights: Doubles) -> Iterator[Row]:
+        """Rows that a fractional solution may violate."""
+        master = self._master
+        table = np.zeros(self.scores.shape)
+        table[master.head, master.word, master.label] = weights
+        yield from fractional_cycles(table.sum(2), WHOLE)
+        for constraint in self.constraints:
+            yield from constraint.separated(self.words, table, hard=True)
+
+    def _rounded(self, weights: Doubles) -> Tree:
+        """Every word with its heaviest labelled arc."""
+        master = self._master
         heads, labels = [-1] * self.N, [-1] * self.N
-        for k in np.nonzero(values > 0.5)[0].tolist():
-            heads[self.word[k]], labels[self.word[k]] = int(self.head[k]), int(self.label[k])
+        for k in np.argsort(weights, kind="stable")[-np.count_nonzero(weights > WHOLE) :].tolist():
+            heads[master.word[k]], labels[master.word[k]] = int(master.head[k]), int(master.label[k])
         return heads, labels
 
-    def _violated(self, heads: list[int], labels: list[int]) -> Iterator[Row]:
-        yield from cycles(heads)
-        for constraint in self.constraints:
-            yield from constraint.violated(self.words, heads, labels)
+    def _violated(self, tree: Tree) -> Iterator[Row]:
+        yield from cycles(tree[0])
+        yield from (row for row in self.own if row.is_violated(*tree))
+        for constraint in (*self.constraints, *self.parts):
+            yield from constraint.violated(self.words, *tree)
 
-    def _score(self, heads: list[int], labels: list[int]) -> float:
-        words = np.arange(1, self.N)
-        return float(self.scores[np.array(heads[1:], dtype=int), words, np.array(labels[1:], dtype=int)].sum())
+    def _keep(self, tree: Tree, violated: Sequence[Row] | dict[Row, None]) -> None:
+        """Keep a tree if it satisfies what it must and is the best so far."""
+        if any(row.is_hard for row in violated):
+            return
+        score = self._sum(tree) - penalty(violated, tree)
+        if score > self.score:
+            self.tree, self.score = tree, score
+            asked = dict.fromkeys(row for c in self.constraints for row in c.violated(self.words, *tree))
+            self.penalty = penalty(asked, tree)
 
-    def _answer(self, tree: tuple[list[int], list[int]] | None, bound: float, certified: bool) -> Constrained:
-        heads, labels = tree or (None, None)
-        score = self._score(*tree) if tree else -math.inf
+    def _sum(self, tree: Tree) -> float:
+        return float(self.scores[tree[0][1:], np.arange(1, self.N), tree[1][1:]].sum())
+
+    # What is said at the end
+
+    @property
+    def _master(self) -> Master:
+        if self.master is None:
+            raise AssertionError("run() makes it")
+        return self.master
+
+    def _answer(self, certified: bool) -> Constrained:
+        heads, labels = self.tree or (None, None)
+        score = self.score
+        bound = score if certified else max(self.bound, score)
+        sizes = len(self._master.head), len(self._master.rows)
         return Constrained(
-            heads, labels, score, max(bound, score), certified, self.iterations, len(self.head), self.program.rows
+            heads, labels, score, bound, certified, self.iterations, *sizes, (), self.penalty, self.branched
         )
 
-    def _without_tree(self, conflict: tuple[str, ...]) -> Constrained:
+    def without_tree(self, conflict: tuple[str, ...]) -> Constrained:
+        sizes = (len(self.master.head), len(self.master.rows)) if self.master else (0, 0)
         return Constrained(
-            None, None, -math.inf, -math.inf, True, self.iterations, len(self.head), self.program.rows, conflict
+            None, None, -math.inf, -math.inf, True, self.iterations, *sizes, conflict, branched=self.branched
         )
 
-    def _conflict(self) -> tuple[str, ...]:
-        """Rows that cannot hold together; the tree's own are left out of the list. Each is tried without in turn."""
-        own = [row for row in self.stated if not row.why.startswith(("one head of", "a cycle"))]
-        kept = list(own)
-        for row in own:
+    def _infeasible(self) -> Constrained:
+        """Rows that cannot hold together, the tree's own left out. Each is tried without in turn."""
+        master = self._master
+        tree = [row for row in master.rows[self.N - 1 :] if row.why.startswith("a cycle")]
+        kept = [row for row in master.rows[self.N - 1 :] if row.is_hard and not row.why.startswith("a cycle")]
+        for row in list(kept):
             rest = [other for other in kept if other is not row]
-            if self._is_infeasible(rest):
+            if time.monotonic() < self.end and self._is_infeasible([*tree, *rest]):
                 kept = rest
-        return tuple(row.why for row in kept)
+        return self.without_tree(tuple(row.why for row in kept))
 
     def _is_infeasible(self, rows: list[Row]) -> bool:
-        program = Program()
-        program.add_variables(np.zeros(len(self.head)))
-        for row in [*(r for r in self.stated if r.why.startswith(("one head of", "a cycle"))), *rows]:
-            values = row.coefficients(self.head, self.word, self.label)
-            (places,) = np.nonzero(values)
-            program.add_row(places.astype(np.int32), values[places], row.low, row.high)
-        return program.solve(min(10.0, max(0.1, self.end - time.monotonic()))).status is Status.INFEASIBLE
+        flat = np.where(np.isfinite(self.scores), 0.0, -np.inf)
+        master = Master(flat, rows, self._master.inside)
+        seconds = self.end - time.monotonic()
+        status = master.solve(seconds).status
+        return (master.solve_whole(seconds).status if status is Status.OPTIMAL else status) is Status.INFEASIBLE
 
 
-Float3 = npt.NDArray[np.floating]  # [N, N, L]
-
-
-def cycles(heads: Sequence[int]) -> Iterator[Row]:
-    """T2: for each cycle among the heads, that fewer of its nodes have their head among them."""
-    state = [0] * len(heads)  # 1: on the way, 2: done
-    for start in range(1, len(heads)):
-        path = []
-        node = start
-        while node > 0 and state[node] == 0:
-            state[node] = 1
-            path.append(node)
-            node = heads[node]
-        if node > 0 and state[node] == 1:
-            nodes = frozenset(path[path.index(node) :])
-            names = ", ".join(map(str, sorted(nodes)))
-            yield Row((Box(nodes, nodes),), 0, len(nodes) - 1, f"a cycle of words {names}")
-        for done in path:
-            state[done] = 2
+def penalty(violated: Sequence[Row] | dict[Row, None], tree: Tree) -> float:
+    """What soft rows cost a tree: each what it is off by, times its weight; of those that share a slack the worst."""
+    costs: dict[object, float] = {}
+    for row in violated:
+        if not row.is_hard:
+            key = row if row.share is None else row.share
+            costs[key] = max(costs.get(key, 0.0), row.weight * row.excess(*tree))
+    return sum(costs.values())

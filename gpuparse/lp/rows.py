@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-Ints = npt.NDArray[np.int64]
-Doubles = npt.NDArray[np.float64]
 Places = frozenset[int] | None
 """Some nodes or labels; None is all of them."""
 
@@ -31,32 +27,33 @@ class Box:
             for m in words
         )
 
-    def holds(self, head: Ints, word: Ints, label: Ints) -> npt.NDArray[np.bool_]:
-        """Which of these labelled arcs are in it."""
-        inside = np.ones(len(head), dtype=bool)
-        for places, values in ((self.heads, head), (self.words, word), (self.labels, label)):
-            if places is not None:
-                inside &= np.isin(values, list(places))
-        return inside
-
 
 @dataclass(frozen=True)
 class Row:
-    """low <= number of arcs of the tree in the boxes <= high; ``why`` names the constraint and the words."""
+    """low <= number of arcs of the tree in the boxes <= high.
+
+    Attributes:
+        why: names the constraint and the words.
+        weight: what each unit costs by which the row is off; inf: it must hold.
+        share: soft rows with the same one cost as much as the worst of them, not as much as all.
+    """
 
     boxes: tuple[Box, ...]
     low: float
     high: float
     why: str
+    weight: float = math.inf
+    share: Hashable = None
 
-    def coefficients(self, head: Ints, word: Ints, label: Ints) -> Doubles:
-        """How often each of these labelled arcs is counted."""
-        total = np.zeros(len(head))
-        for box in self.boxes:
-            total += box.weight * box.holds(head, word, label)
-        return total
+    @property
+    def is_hard(self) -> bool:
+        return math.isinf(self.weight)
 
     def is_violated(self, heads: Sequence[int], labels: Sequence[int]) -> bool:
         """Whether a tree breaks it: the head and label of every word, those of node 0 not read."""
+        return self.excess(heads, labels) > 1e-9
+
+    def excess(self, heads: Sequence[int], labels: Sequence[int]) -> float:
+        """By how much a tree is off: 0 if the row holds."""
         value = sum(box.weight * box.count(heads, labels) for box in self.boxes)
-        return not self.low - 1e-9 <= value <= self.high + 1e-9
+        return max(0.0, self.low - value, value - self.high)

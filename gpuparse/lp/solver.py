@@ -1,9 +1,11 @@
-"""A live integer program: variables and rows are added between solves. HiGHS does the work, in one thread."""
+"""A live linear program by HiGHS: columns and rows join between solves, each of which goes on from the last.
+
+HiGHS has a thread pool of its own; one thread is set before anything else, so that many programs may run side by side.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,7 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+OPTIONS = {
+    "output_flag": False,
+    "threads": 1,
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.0,
+    "mip_feasibility_tolerance": 1e-9,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+}
 
 
 class Status(Enum):
@@ -30,78 +42,115 @@ class Solution:
     """What a solve found.
 
     Attributes:
-        values: of the variables; None if no feasible point was found.
-        bound: no feasible point scores more.
+        values: of the columns; None if no feasible point was found.
+        prices: of the rows, what one more unit of room in each would add; None unless a linear program was solved.
+        bound: no feasible point scores more, if the solver is right.
     """
 
     status: Status
     values: Doubles | None
+    prices: Doubles | None
     bound: float
 
 
+@dataclass(frozen=True)
+class Entries:
+    """A sparse matrix in rows: entry i of row r stands in ``places[starts[r] + i]``, with ``values`` alike."""
+
+    starts: Ints
+    places: Ints
+    values: Doubles
+
+    @classmethod
+    def of(cls, dense: npt.NDArray[Any]) -> Entries:
+        """The entries of a dense matrix that are not 0."""
+        row, place = np.nonzero(dense)
+        starts = np.searchsorted(row, np.arange(len(dense) + 1))
+        return cls(starts, place, dense[row, place].astype(np.float64))
+
+
 class Program:
-    """max costs · x over binary x, and rows low <= a · x <= high."""
+    """max costs · x over x >= 0, and rows low <= a · x <= high; some x are whole numbers where that is asked for."""
 
     def __init__(self) -> None:
-        self._highs = highspy.Highs()
-        for name, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("mip_rel_gap", 0.0),
-            ("mip_abs_gap", 0.0),
-            ("mip_feasibility_tolerance", 1e-9),
-            ("primal_feasibility_tolerance", 1e-9),
-            ("dual_feasibility_tolerance", 1e-9),
-        ):
-            self._highs.setOptionValue(name, value)
-        self._highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
-        self.variables = 0
+        self._highs = _new()
+        self._highs.setOptionValue("presolve", "off")  # it would begin anew each time
+        self.columns = 0
         self.rows = 0
 
-    def add_variables(self, costs: Doubles, rows: Sequence[tuple[Ints, Doubles]] = ()) -> None:
-        """Add binary variables; ``rows[i]`` has the entries of row i in them: places among the new ones, and values."""
-        count = len(costs)
-        if not count:
-            return
-        first = self.variables
-        places = np.arange(first, first + count, dtype=np.int32)
-        self._highs.addVars(count, np.zeros(count), np.ones(count))
-        self._highs.changeColsCost(count, places, np.ascontiguousarray(costs, dtype=np.float64))
-        kinds = np.full(count, highspy.HighsVarType.kInteger)
-        self._highs.changeColsIntegrality(count, places, kinds)
-        for row, (where, values) in enumerate(rows):
-            for place, value in zip(where.tolist(), values.tolist(), strict=True):
-                self._highs.changeCoeff(row, first + place, value)
-        self.variables += count
+    def add_columns(self, costs: Doubles, entries: Entries) -> None:
+        """Add columns; ``entries`` has their entries in the rows that there are, column by column."""
+        count, zeros = len(costs), np.zeros(len(costs))
+        if count:
+            self._highs.addCols(
+                count,
+                -costs.astype(np.float64),  # HiGHS minimises
+                zeros,
+                np.full(count, np.inf),
+                len(entries.places),
+                entries.starts[:-1].astype(np.int32),
+                entries.places.astype(np.int32),
+                entries.values,
+            )
+            self.columns += count
 
-    def add_row(self, places: Ints, values: Doubles, low: float, high: float) -> None:
-        """Add low <= values · x[places] <= high."""
-        self._highs.addRow(low, high, len(places), places.astype(np.int32), values.astype(np.float64))
-        self.rows += 1
+    def add_rows(self, low: Doubles, high: Doubles, entries: Entries) -> None:
+        """Add rows over the columns that there are."""
+        if len(low):
+            self._highs.addRows(
+                len(low),
+                low.astype(np.float64),
+                high.astype(np.float64),
+                len(entries.places),
+                entries.starts[:-1].astype(np.int32),
+                entries.places.astype(np.int32),
+                entries.values,
+            )
+            self.rows += len(low)
 
     def solve(self, seconds: float = math.inf) -> Solution:
-        """Solve what is there."""
-        if seconds <= 0:
-            return Solution(Status.STOPPED, None, math.inf)
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + seconds)
-        for _ in range(2):
-            self._highs.run()
-            status = self._highs.getModelStatus()
-            if status != highspy.HighsModelStatus.kUnknown:
-                break
-            self._highs.clearSolver()  # once more from the start
-        return self._read(status)
+        """Solve it, on from the last solution."""
+        return _run(self._highs, seconds, whole=False)
 
-    def _read(self, status: Any) -> Solution:
-        info = self._highs.getInfo()
-        feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        values = np.array(self._highs.getSolution().col_value) if feasible else None
-        kinds = highspy.HighsModelStatus
-        if status == kinds.kOptimal and values is not None:
-            return Solution(Status.OPTIMAL, values, float(info.mip_dual_bound))
-        if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
-            return Solution(Status.INFEASIBLE, None, -math.inf)
-        if status == kinds.kTimeLimit:
-            bound = float(info.mip_dual_bound)
-            return Solution(Status.STOPPED, values, bound if math.isfinite(bound) else math.inf)
-        return Solution(Status.FAILED, values, math.inf)
+    def solve_whole(self, whole: Ints, seconds: float = math.inf) -> Solution:
+        """Solve it with these columns whole numbers."""
+        highs = _new()
+        model = self._highs.getLp()
+        kinds = np.full(self.columns, highspy.HighsVarType.kContinuous)
+        kinds[whole] = highspy.HighsVarType.kInteger
+        model.integrality_ = list(kinds)
+        highs.passModel(model)
+        return _run(highs, seconds, whole=True)
+
+
+def _new() -> Any:
+    highs = highspy.Highs()
+    for name, value in OPTIONS.items():
+        highs.setOptionValue(name, value)
+    return highs
+
+
+def _run(highs: Any, seconds: float, whole: bool) -> Solution:
+    if seconds <= 0:
+        return Solution(Status.STOPPED, None, None, math.inf)
+    kinds = highspy.HighsModelStatus
+    if math.isfinite(seconds):
+        highs.setOptionValue("time_limit", highs.getRunTime() + seconds)
+    for _ in range(2):
+        highs.run()
+        status = highs.getModelStatus()
+        if status in (kinds.kOptimal, kinds.kInfeasible, kinds.kTimeLimit):
+            break
+        highs.clearSolver()  # no answer: once more from the start
+    info = highs.getInfo()
+    found = highs.getSolution()
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(found.col_value) if feasible else None
+    bound = -float(info.mip_dual_bound) if whole else -float(info.objective_function_value)
+    if status == kinds.kOptimal and values is not None:
+        return Solution(Status.OPTIMAL, values, None if whole else -np.array(found.row_dual), bound)
+    if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):  # nothing here is unbounded
+        return Solution(Status.INFEASIBLE, None, None, -math.inf)
+    if status == kinds.kTimeLimit:
+        return Solution(Status.STOPPED, values, None, bound if whole and math.isfinite(bound) else math.inf)
+    return Solution(Status.FAILED, values, None, math.inf)

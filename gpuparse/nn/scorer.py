@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float, Int64
@@ -20,19 +19,26 @@ from gpuparse.nn.trilinear import Trilinear
 from gpuparse.scores import Scores
 
 
+class LabelScores(Protocol):
+    """Scores of the labels of a batch's arcs."""
+
+    def __call__(self, heads: Int64[Tensor, "B N"]) -> Float[Tensor, "B N L"]:
+        """Of each word's arc from its head."""
+
+    def every(self, sentences: Int64[Tensor, " K"]) -> Float[Tensor, "K N N L"]:
+        """Of every arc, head first, of some sentences."""
+
+
 class Scored(NamedTuple):
     """What a scorer says of a batch: scores of trees, and of the labels once the heads are known."""
 
     scores: Scores
-    label_scores: Callable[[Int64[Tensor, "B N"]], Float[Tensor, "B N L"]]
+    label_scores: LabelScores
 
-    def all_labels(self) -> Float[Tensor, "B N N L"]:
-        """Scores of the labels of every arc: much, for a few sentences."""
-        if isinstance(self.label_scores, _BiaffineLabelScores):
-            return self.label_scores.every()
-        B, N = self.scores.arcs.shape[:2]
-        nodes = torch.arange(N, device=self.scores.arcs.device)
-        return torch.stack([self.label_scores(node.expand(B, N)) for node in nodes], 1)
+    def all_labels(self, sentences: Int64[Tensor, " K"] | None = None) -> Float[Tensor, "K N N L"]:
+        """Scores of the labels of every arc: much, for a few sentences; by default of all."""
+        arcs = self.scores.arcs
+        return self.label_scores.every(torch.arange(len(arcs), device=arcs.device) if sentences is None else sentences)
 
 
 class _BiaffineLabelScores:
@@ -44,8 +50,8 @@ class _BiaffineLabelScores:
     def __call__(self, heads: Int64[Tensor, "B N"]) -> Float[Tensor, "B N L"]:
         return self.labels(self.x, heads).float()
 
-    def every(self) -> Float[Tensor, "B N N L"]:
-        return self.labels.every(self.x).float()
+    def every(self, sentences: Int64[Tensor, " K"]) -> Float[Tensor, "K N N L"]:
+        return self.labels.every(self.x[sentences]).float()
 
 
 class NeuralScorer(nn.Module):

@@ -524,3 +524,37 @@ def test_treebanks_survive(path):
         check_tree(one)
     crlf = data.replace(b"\n", b"\r\n")
     assert encode(one.with_parse(one.heads, one.deprels) for one in read(crlf)) == crlf
+
+
+# Comments
+
+
+def test_a_comment_is_added_replaced_and_taken_away():
+    (one,) = read(WHOLE.encode())
+    marked = one.with_comment("constraints", "infeasible: x")
+    assert marked.comments == [*one.comments, "# constraints = infeasible: x"]
+    assert marked.text == one.text.replace("1-2\t", "# constraints = infeasible: x\n1-2\t", 1)
+    assert (marked.heads, marked.deprels) == (one.heads, one.deprels) and Sentence(marked.text).words == one.words
+    again = marked.with_comment("constraints", "not proven")
+    assert again.comments == [*one.comments, "# constraints = not proven"]
+    assert again.with_comment("constraints", None).text == one.text
+    assert one.with_comment("constraints", None) is one
+    assert marked.with_parse([0, 1, 1, 1, 1, 1]).comments == marked.comments
+    assert marked.line_of(1) == one.line_of(1) + 1
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff", "# a\n", "\ufeff# a\n", "# constraints = old\n# a\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_comment_where_there_are_others_or_none(before, end):
+    text = (before + word(1) + "\n\n").replace("\n", end)
+    one = Sentence(text)
+    marked = one.with_comment("constraints", "x")
+    kept = before.replace("# constraints = old\n", "").replace("\n", end)
+    assert marked.text == f"{kept}# constraints = x{end}{word(1)}{end}{end}"
+    assert marked.with_comment("constraints", None).text == f"{kept}{word(1)}{end}{end}"
+    assert marked.words == ["a"]
+
+
+def test_a_comment_has_one_line():
+    with pytest.raises(ValueError, match=r"constraints: 'a\\nb' has a line end"):
+        sentence(word(1)).with_comment("constraints", "a\nb")

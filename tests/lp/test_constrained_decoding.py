@@ -86,7 +86,7 @@ def test_no_time() -> None:
     [
         ({"words": []}, "words: 0 for 6 sentences"),
         ({"words": [Words.of(["a"])] * 6}, "words of sentence 0: 1, and its length is"),
-        ({"beam": 3}, "has no option 'beam'; it has constraints, words, heads, labels, time_limit"),
+        ({"beam": 3}, "has no option 'beam'; it has constraints, words, heads, labels, grow, time_limit"),
     ],
 )
 def test_errors(change: dict[str, Any], message: str) -> None:

@@ -6,7 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.lp import Children, Coordination, LabelUnder, Projective, Unique, Words, load_constraints
+from gpuparse.lp import (
+    Arcs,
+    Children,
+    Coordination,
+    LabelUnder,
+    Leaf,
+    Only,
+    Projective,
+    Soft,
+    Span,
+    Unique,
+    Words,
+    load_constraints,
+)
 from gpuparse.lp.files import ready
 
 
@@ -24,9 +37,33 @@ def test_every_kind(tmp_path: Path) -> None:
         tags = ["NOUN"]
         heads = ["VERB"]
         [[constraint]]
+        kind = "children"
+        exactly = 1
+        heads = [""]
+        [[constraint]]
+        kind = "leaf"
+        labels = ["punct"]
+        allowed = ["punct", "goes*"]
+        weight = 2
+        [[constraint]]
+        kind = "projective"
+        labels = ["conj"]
+        except_tags = ["VERB"]
+        weight = 0.5
+        sentences = ["s1", "s2"]
+        [[constraint]]
+        kind = "arcs"
+        required = ["2 -> 1", "0->2  root"]
+        forbidden = ["3 -> 1 nsubj:pass"]
+        [[constraint]]
+        kind = "span"
+        first = 1
+        last = 3
+        [[constraint]]
         kind = "projective"
         [[constraint]]
         kind = "coordination"
+        always = false
         symmetric = ["and"]
         classes = [["NOUN", "PROPN"], ["VERB"]]
         [[constraint]]
@@ -38,8 +75,13 @@ def test_every_kind(tmp_path: Path) -> None:
     assert load_constraints(path) == [
         Unique(frozenset({"nsubj", "obj"})),
         Children(1, 2, tags=frozenset({"NOUN"}), heads=frozenset({"VERB"})),
+        Children(1, 1, heads=frozenset({""})),
+        Soft(Leaf(frozenset({"punct"}), frozenset({"punct", "goes*"})), 2.0),
+        Only(Soft(Projective(frozenset({"conj"}), frozenset({"VERB"})), 0.5), frozenset({"s1", "s2"})),
+        Arcs(((2, 1, None), (0, 2, "root")), ((3, 1, "nsubj:pass"),)),
+        Span(1, 3),
         Projective(),
-        Coordination(frozenset({"and"}), classes=(frozenset({"NOUN", "PROPN"}), frozenset({"VERB"}))),
+        Coordination(frozenset({"and"}), classes=(frozenset({"NOUN", "PROPN"}), frozenset({"VERB"})), always=False),
         LabelUnder("det", frozenset({"NOUN"})),
     ]
 
@@ -53,9 +95,18 @@ def test_those_that_come_along_can_be_read() -> None:
         assert constraints
         assert not [row for c in constraints for row in c.violated(words, good, [-1, 0, 3, 1, 2])]
     two = [row.why for c in load_constraints("ud") for row in c.violated(words, good, [-1, 0, 3, 0, 2])]
-    assert two == ["0 to 1 csubj or csubj:pass or nsubj or nsubj:pass under word 2 ('saw')"]
+    assert two == ["at most 1 csubj or csubj:pass or nsubj or nsubj:pass under word 2 ('saw')"]
     under = [row.why for c in load_constraints("ud") for row in c.violated(words, bad, [-1, 0, 3, 1, 2])]
-    assert under == ["0 to 0 child under word 4 ('.')"]
+    assert under == ["word 3 ('it') not under word 4 ('.') as a leaf (punct)"]
+
+
+def test_conjunctions_that_head_their_arguments() -> None:
+    for name, text in (("conjunction_nl", "jan en piet slapen"), ("conjunction_en", "jan and piet sleep")):
+        words = Words.of(text.split(), ["PROPN", "CCONJ", "PROPN", "VERB"], ["conj", "nsubj", "root", "det"])
+        asked = load_constraints(name)
+        assert not [row for c in asked for row in c.violated(words, [-1, 2, 4, 2, 0], [-1, 0, 1, 0, 2])]
+        alone = [row.why for c in asked for row in c.violated(words, [-1, 2, 4, 4, 0], [-1, 0, 1, 3, 2])]
+        assert alone == [f"one argument to the right of word 2 ({words.forms[2]!r})"]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +115,30 @@ def test_those_that_come_along_can_be_read() -> None:
         ("[[constraint]", "not TOML"),
         ("x = 1", "wanted .*constraint.* tables and nothing else"),
         ("constraint = 3", "wanted .*constraint.* tables"),
-        ("[[constraint]]\nlabels = []", "constraint 1: kind is None; wanted one of unique, children, projective"),
+        ("[[constraint]]\nlabels = []", "constraint 1: kind is None; wanted one of unique, children, leaf"),
         ('[[constraint]]\nkind = "unique"', "constraint 1: unique wants labels"),
         ('[[constraint]]\nkind = "unique"\ntags = []', "constraint 1: unique has no tags; it has labels"),
         ('[[constraint]]\nkind = "unique"\nlabels = "x"', "constraint 1: labels is 'x'; wanted a list of strings"),
         ('[[constraint]]\nkind = "children"\nat_most = -1', "at_most is -1; wanted a whole number"),
         ('[[constraint]]\nkind = "coordination"\nclasses = ["x"]', "wanted a list of lists of strings"),
         ('[[constraint]]\nkind = "label_under"\nlabel = 3', "label is 3; wanted a string"),
+        ('[[constraint]]\nkind = "coordination"\nalways = 1', "always is 1; wanted true or false"),
+        ('[[constraint]]\nkind = "unique"\nlabels = ["n*j"]', r"labels has 'n\*j'; \* stands at the end only"),
+        ('[[constraint]]\nkind = "arcs"\nrequired = ["1 -> 2 n*j"]', r"required has 'n\*j'; \* stands at the end only"),
+        ('[[constraint]]\nkind = "children"\ntags = ["N*"]', r"tags has 'N\*'; \* is for labels, name each tag"),
+        ('[[constraint]]\nkind = "children"\nweight = 0', "constraint 1: weight is 0.0; wanted a number above 0"),
+        ('[[constraint]]\nkind = "children"\nweight = "x"', "constraint 1: weight is 'x'; wanted a number above 0"),
+        ('[[constraint]]\nkind = "children"\nexactly = 1\nat_most = 2', "exactly is at_least and at_most in one"),
+        (
+            '[[constraint]]\nkind = "children"\nat_least = 2\nat_most = 1',
+            "constraint 1: at_most is 1, below at_least, 2",
+        ),
+        ('[[constraint]]\nkind = "children"\nsentences = "x"', "sentences is 'x'; wanted a list of strings"),
+        ('[[constraint]]\nkind = "arcs"\nrequired = ["1 2"]', "wanted arcs such as"),
+        ('[[constraint]]\nkind = "arcs"\nrequired = 3', "wanted arcs such as"),
+        ('[[constraint]]\nkind = "span"\nfirst = 3\nlast = 2', "constraint 1: no span from 3 to 2"),
+        ('[[constraint]]\nkind = "span"\nfirst = 3', "constraint 1: span wants last"),
+        ('[[constraint]]\nkind = "leaf"', "constraint 1: leaf wants labels$"),
     ],
 )
 def test_errors(tmp_path: Path, text: str, message: str) -> None:
@@ -82,5 +150,5 @@ def test_errors(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_no_such_file() -> None:
-    with pytest.raises(ValueError, match=r"none\.toml: no such file of constraints; those that come along are ud"):
+    with pytest.raises(ValueError, match=r"none\.toml: no such file of constraints; those that come along are .*ud"):
         load_constraints("none.toml")

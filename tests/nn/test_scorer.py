@@ -595,3 +595,5 @@ def test_labels_of_every_arc(vocabulary, treebank, changes):
         for head in range(every.shape[1]):
             one = scored.label_scores(torch.full(every.shape[:2], head))
             torch.testing.assert_close(every[:, head], one, rtol=1e-4, atol=1e-5)
+        some = torch.tensor([2, 0])
+        torch.testing.assert_close(scored.all_labels(some), every[some], rtol=1e-4, atol=1e-5)

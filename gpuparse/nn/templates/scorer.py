@@ -76,7 +76,7 @@ class TemplateScorer(nn.Module):
 
     def forward(self, batch: Batch) -> Scored:
         nodes = self.nodes(batch)
-        return Scored(self.score(nodes), lambda heads: self.score_labels(nodes, heads))
+        return Scored(self.score(nodes), _TemplateLabelScores(self, nodes))
 
     def nodes(self, batch: Batch) -> Nodes:
         """The attributes of a batch, made once for several of the functions below."""
@@ -91,9 +91,14 @@ class TemplateScorer(nn.Module):
     def score_labels(self, nodes: Nodes, heads: Int64[Tensor, "B N"]) -> Float[Tensor, "B N L"]:
         """Scores of each word's labels, given its head."""
         sentence, word = _everywhere(heads)
-        roles = {"h": heads.clamp(min=0).flatten(), "m": word}
-        found = score(self._label_tables, self.label_weights, lambda: nodes.listed(sentence, roles))
+        found = self.score_labels_at(nodes, sentence, heads.clamp(min=0).flatten(), word)
         return found.view(*heads.shape, found.shape[-1])
+
+    def score_labels_at(
+        self, nodes: Nodes, sentence: Int64[Tensor, " T"], head: Int64[Tensor, " T"], word: Int64[Tensor, " T"]
+    ) -> Float[Tensor, "T L"]:
+        """Scores of the labels of some arcs."""
+        return score(self._label_tables, self.label_weights, lambda: nodes.listed(sentence, {"h": head, "m": word}))
 
     def arc_features(self, batch: Batch, heads: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N T"]:
         """The features of each word's arc, entries of ``weights``; −1 where there are fewer, and without a head."""
@@ -187,6 +192,24 @@ class TemplateScorer(nn.Module):
         relatives = self.relatives(heads, batch.lengths).flatten(0, 1)
         found = self.features_at(self.nodes(batch), sentence, word, relatives, parts)
         return found.view(*heads.shape, found.shape[-1])
+
+
+class _TemplateLabelScores:
+    """Scores of labels, for given heads or for all of them."""
+
+    def __init__(self, scorer: TemplateScorer, nodes: Nodes) -> None:
+        self.scorer, self.nodes = scorer, nodes
+
+    def __call__(self, heads: Int64[Tensor, "B N"]) -> Float[Tensor, "B N L"]:
+        return self.scorer.score_labels(self.nodes, heads)
+
+    def every(self, sentences: Int64[Tensor, " K"]) -> Float[Tensor, "K N N L"]:
+        K, N = len(sentences), self.nodes.count
+        node = torch.arange(N, device=sentences.device)
+        shape = (K, N, N)
+        sentence, head, word = (x.expand(shape).flatten() for x in (sentences[:, None, None], node[:, None], node))
+        found = self.scorer.score_labels_at(self.nodes, sentence, head, word)
+        return found.view(*shape, found.shape[-1])
 
 
 def _everywhere(heads: Int64[Tensor, "B N"]) -> tuple[Int64[Tensor, " BN"], Int64[Tensor, " BN"]]:
