@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ Tree = tuple[list[int], list[int]]  # heads and labels of the nodes, those of no
 
 TOLERANCE = 1e-9  # as a part of a score
 WHOLE = 1e-6  # how near to a whole number a value counts as one
+LIKELY = 5  # heads of a word; a cycle of two words by such is ruled out at once
 JOIN = 4  # labelled arcs of one word that join at a time
 
 
@@ -121,11 +122,12 @@ class _Search:
 
     def run(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
         first = self._first_arcs(heads, labels, start)
-        self.master = master = Master(self.scores, [*self.own, *pairs(np.asarray(first.any(2)))], first)
+        likely = self._first_arcs(min(heads, LIKELY), 1, start).max(2)
+        self.master = master = Master(self.scores, [*self.own, *pairs(likely)], first)
         self.prices = master.price()
         self.bound = self.prices.bound
         if start is not None:
-            master.state(list(self._violated(start)))
+            master.state([*self._own(start), *self._asked(start)])
         while True:
             solution = self._solved(master.solve(self.end - time.monotonic()))
             if solution.status is Status.OPTIMAL and solution.values is not None and solution.prices is not None:
@@ -151,7 +153,7 @@ class _Search:
             else:
                 joining = self._feasible()
             if not joining.any():
-                return self._answer(certified=True) if solution.values is not None else self._infeasible()
+                return self._answer(self.tree is not None) if solution.values is not None else self._infeasible()
             if not grow:
                 return self._answer(certified=False)
             master.grow(joining)
@@ -232,14 +234,15 @@ class _Search:
     def _cut(self, weights: Doubles) -> bool:
         """State rows that a solution violates, and keep the tree that it is or rounds to; whether there were any."""
         tree = self._rounded(weights)
-        violated = dict.fromkeys(self._violated(tree))
+        asked = dict.fromkeys(self._asked(tree))
+        violated = {**dict.fromkeys(self._own(tree)), **asked}
         new = [row for row in violated if not self._master.is_stated(row)]
         fractional = bool((np.abs(weights - np.round(weights)) > WHOLE).any())
         if fractional:
             new += [row for row in self._separated(weights) if not self._master.is_stated(row)]
             amounts = self._master.amounts(new, weights).tolist()  # the solution may keep what its rounding violates
             new = [r for r, x in zip(new, amounts, strict=True) if not r.low - WHOLE <= x <= r.high + WHOLE]
-        self._keep(tree, violated)
+        self._keep(tree, violated, asked)
         self._master.state(new)
         return bool(new)
 
@@ -260,20 +263,25 @@ class _Search:
             heads[master.word[k]], labels[master.word[k]] = int(master.head[k]), int(master.label[k])
         return heads, labels
 
-    def _violated(self, tree: Tree) -> Iterator[Row]:
+    def _own(self, tree: Tree) -> Iterator[Row]:
+        """What it violates of the rows of trees and of second-order parts."""
         yield from cycles(tree[0])
         yield from (row for row in self.own if row.is_violated(*tree))
-        for constraint in (*self.constraints, *self.parts):
+        for part in self.parts:
+            yield from part.violated(self.words, *tree)
+
+    def _asked(self, tree: Tree) -> Iterator[Row]:
+        """What it violates of the constraints."""
+        for constraint in self.constraints:
             yield from constraint.violated(self.words, *tree)
 
-    def _keep(self, tree: Tree, violated: Sequence[Row] | dict[Row, None]) -> None:
+    def _keep(self, tree: Tree, violated: Collection[Row], asked: Collection[Row]) -> None:
         """Keep a tree if it satisfies what it must and is the best so far."""
         if any(row.is_hard for row in violated):
             return
         score = self._sum(tree) - penalty(violated, tree)
         if score > self.score:
             self.tree, self.score = tree, score
-            asked = dict.fromkeys(row for c in self.constraints for row in c.violated(self.words, *tree))
             self.penalty = penalty(asked, tree)
 
     def _sum(self, tree: Tree) -> float:
@@ -321,7 +329,7 @@ class _Search:
         return (master.solve_whole(seconds).status if status is Status.OPTIMAL else status) is Status.INFEASIBLE
 
 
-def penalty(violated: Sequence[Row] | dict[Row, None], tree: Tree) -> float:
+def penalty(violated: Iterable[Row], tree: Tree) -> float:
     """What soft rows cost a tree: each what it is off by, times its weight; of those that share a slack the worst."""
     costs: dict[object, float] = {}
     for row in violated:

@@ -22,6 +22,8 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+CELLS = 1 << 22  # of tables of rows by arcs
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -71,8 +73,8 @@ class Master:
         """Make columns of labelled arcs."""
         head, word, label = (x.astype(np.int64) for x in np.nonzero(arcs & ~self.inside))
         columns = self._program.columns + np.arange(len(head))
-        inside_rows = self._boxes.coefficients(head, word, label)
-        self._program.add_columns(self.scores[head, word, label], Entries.of(inside_rows.T))
+        rows, places, values = self._boxes.entries(head, word, label)
+        self._program.add_columns(self.scores[head, word, label], Entries.of(len(head), places, rows, values))
         self.head, self.word = np.concatenate([self.head, head]), np.concatenate([self.word, word])
         self.label, self.column = np.concatenate([self.label, label]), np.concatenate([self.column, columns])
         self.inside |= arcs
@@ -88,15 +90,22 @@ class Master:
         self._boxes.add(rows, len(self.rows))
         over = [self._slack(row, -1.0) if row.high < math.inf else None for row in rows]
         under = [self._slack(row, 1.0) if row.low > -math.inf else None for row in rows]
-        arcs = self._boxes.coefficients(self.head, self.word, self.label, len(self.rows))
-        dense = np.zeros((len(rows), self._program.columns))
-        dense[:, self.column] = arcs
-        for r, places in enumerate(zip(over, under, strict=True)):
-            for place, sign in zip(places, (-1.0, 1.0), strict=True):
-                if place is not None:
-                    dense[r, place] = sign
+        of_arcs, places, values = self._boxes.entries(self.head, self.word, self.label, len(self.rows))
+        slacks = [
+            (r, place, sign)
+            for slack, sign in ((over, -1.0), (under, 1.0))
+            for r, place in enumerate(slack)
+            if place is not None
+        ]
+        of_slacks = np.array(slacks, dtype=np.float64).reshape(-1, 3)
+        entries = Entries.of(
+            len(rows),
+            np.concatenate([of_arcs - len(self.rows), of_slacks[:, 0].astype(np.int64)]),
+            np.concatenate([self.column[places], of_slacks[:, 1].astype(np.int64)]),
+            np.concatenate([values, of_slacks[:, 2]]),
+        )
         low, high = (np.array([getattr(row, side) for row in rows], dtype=float) for side in ("low", "high"))
-        self._program.add_rows(low, high, Entries.of(dense))
+        self._program.add_rows(low, high, entries)
         self.rows += rows
         self._stated.update(rows)
 
@@ -107,7 +116,8 @@ class Master:
         key = (row if row.share is None else row.share, sign)
         if key not in self._slacks:
             self._slacks[key] = self._program.columns
-            self._program.add_columns(np.array([-row.weight]), Entries.of(np.zeros((1, len(self.rows)))))
+            none = np.zeros(0, dtype=np.int64)
+            self._program.add_columns(np.array([-row.weight]), Entries.of(1, none, none, np.zeros(0)))
         return self._slacks[key]
 
     def solve(self, seconds: float) -> Solution:
@@ -124,7 +134,8 @@ class Master:
         """How many arcs, by weight, rows would count that need not be stated."""
         boxes = _Boxes(self.N, self.L)
         boxes.add(rows, 0)
-        return boxes.coefficients(self.head, self.word, self.label) @ weights
+        places, arcs, values = boxes.entries(self.head, self.word, self.label)
+        return np.bincount(places, values * weights[arcs], minlength=len(rows)).astype(np.float64)
 
     def price(self, prices: Doubles | None = None) -> Prices:
         """All labelled arcs at prices of the rows that they are in; None: prices of 0."""
@@ -175,13 +186,23 @@ class _Boxes:
         self.labels = np.concatenate([self.labels, _masks([box.labels for box in boxes], self.L)])
         self.weight = np.concatenate([self.weight, [box.weight for box in boxes]])
 
-    def coefficients(self, head: Ints, word: Ints, label: Ints, begin: int = 0) -> Doubles:
-        """How often each row from ``begin`` on counts each of these labelled arcs [rows, arcs]."""
-        if begin >= len(self.first):
-            return np.zeros((0, len(head)))
-        at = self.first[begin]
-        counted = self.heads[at:, head] & self.words[at:, word] & self.labels[at:, label]
-        return np.add.reduceat(counted * self.weight[at:, None], np.array(self.first[begin:]) - at, axis=0)
+    def entries(self, head: Ints, word: Ints, label: Ints, begin: int = 0) -> tuple[Ints, Ints, Doubles]:
+        """Where the rows from ``begin`` on count these labelled arcs, and how often: rows, arcs, values."""
+        rows: list[Ints] = [np.zeros(0, dtype=np.int64)]
+        arcs: list[Ints] = [np.zeros(0, dtype=np.int64)]
+        values: list[Doubles] = [np.zeros(0)]
+        most = max(1, CELLS // max(1, len(head)))  # rows at a time
+        for low in range(begin, len(self.first), most):
+            high = min(low + most, len(self.first))
+            at, end = self.first[low], self.first[high] if high < len(self.first) else len(self.weight)
+            counted = self.heads[at:end, head] & self.words[at:end, word] & self.labels[at:end, label]
+            weighted = counted * self.weight[at:end, None]
+            table = np.add.reduceat(weighted, np.array(self.first[low:high]) - at, axis=0)
+            row, arc = np.nonzero(table)
+            rows.append(row + low)
+            arcs.append(arc)
+            values.append(table[row, arc])
+        return np.concatenate(rows), np.concatenate(arcs), np.concatenate(values)
 
     def places(self, box: Box) -> tuple[npt.NDArray[np.intp], ...]:
         """Where a box is in a table of all labelled arcs."""

@@ -62,11 +62,16 @@ class Entries:
     values: Doubles
 
     @classmethod
-    def of(cls, dense: npt.NDArray[Any]) -> Entries:
-        """The entries of a dense matrix that are not 0."""
+    def of(cls, rows: int, row: Ints, place: Ints, values: Doubles) -> Entries:
+        """Of entries in any order, each at its row and place."""
+        order = np.argsort(row, kind="stable")
+        return cls(np.searchsorted(row[order], np.arange(rows + 1)), place[order], values[order])
+
+    @classmethod
+    def of_dense(cls, dense: npt.NDArray[Any]) -> Entries:
+        """Those of a dense matrix that are not 0."""
         row, place = np.nonzero(dense)
-        starts = np.searchsorted(row, np.arange(len(dense) + 1))
-        return cls(starts, place, dense[row, place].astype(np.float64))
+        return cls.of(len(dense), row, place, dense[row, place].astype(np.float64))
 
 
 class Program:
@@ -136,12 +141,14 @@ def _run(highs: Any, seconds: float, whole: bool) -> Solution:
     kinds = highspy.HighsModelStatus
     if math.isfinite(seconds):
         highs.setOptionValue("time_limit", highs.getRunTime() + seconds)
-    for _ in range(2):
+    highs.run()
+    status = highs.getModelStatus()
+    if status not in (kinds.kOptimal, kinds.kInfeasible, kinds.kTimeLimit):  # once more from the start, the other way
+        highs.clearSolver()
+        highs.setOptionValue("presolve", "off" if whole else "on")
         highs.run()
         status = highs.getModelStatus()
-        if status in (kinds.kOptimal, kinds.kInfeasible, kinds.kTimeLimit):
-            break
-        highs.clearSolver()  # no answer: once more from the start
+        highs.setOptionValue("presolve", "on" if whole else "off")
     info = highs.getInfo()
     found = highs.getSolution()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
