@@ -80,9 +80,12 @@ def converted(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
 def main() -> int:
     if len(sys.argv) != 3 or not Path(sys.argv[1]).is_file():
         raise Problem("wanted: an input file and an output file, in CoNLL-U", 2)
-    given = list(read_conllu(sys.argv[1]))
-    result = list(converted(given))
-    write_conllu(result, sys.argv[2])
+    try:
+        given = list(read_conllu(sys.argv[1]))
+        result = list(converted(given))
+        write_conllu(result, sys.argv[2])
+    except (OSError, ValueError) as error:
+        raise Problem(" ".join(str(error).split())) from None
     changed = sum(a.heads != b.heads for a, b in zip(given, result, strict=True))
     LOG.print(f"{len(result):,} sentences, {changed:,} with a coordination converted: {sys.argv[2]}")
     return 0

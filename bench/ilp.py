@@ -23,7 +23,6 @@ import torch
 from commands import (
     RESULTS,
     Goal,
-    Problem,
     add_treebanks,
     leave,
     parse_summary,
@@ -46,6 +45,7 @@ PAPER_ITERATIONS = (2.08, 2.87, 4.48, 5.82, 8.40, 15.17)
 PAPER_LONG = (0, 0, 0, 0, 3, 3)  # sentences that took more than two minutes
 HEADS, LABELS = 5, 3  # what a program begins with
 PRUNING = [(q, LABELS) for q in (1, 2, 5, 10, None)] + [(HEADS, k) for k in (1, 2, None)] + [(None, None)]
+SECONDS, INSTANCES, REPEATS = 120.0, 5000, 3
 TIMED = ("dutch", "english")  # whose iterations have a bar
 HARD = ("dutch", "english", "hungarian")  # whose every sentence must satisfy what is hard
 
@@ -265,11 +265,21 @@ def items_of(name: str, args: argparse.Namespace) -> Iterable[Scored]:
 
 
 def constraints_of(name: str, args: argparse.Namespace) -> list[lp.Constraint]:
-    try:
-        files = args.constraints or RUNS[name].constraints
-        return [constraint for file in files for constraint in lp.load_constraints(file)]
-    except ValueError as error:
-        raise Problem(str(error)) from None
+    files = args.constraints or RUNS[name].constraints
+    return [constraint for file in files for constraint in lp.load_constraints(file)]
+
+
+def above_zero(text: str) -> float:
+    """A number of seconds, for argparse."""
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return float(text)
+
+
+def is_trial(args: argparse.Namespace) -> bool:
+    """Whether less is measured than by default, or something else."""
+    fewer = args.instances < INSTANCES or args.repeats < REPEATS or args.seconds < SECONDS
+    return bool(args.first or args.constraints or fewer or set(args.runs) != set(RUNS))
 
 
 def arguments() -> argparse.Namespace:
@@ -285,16 +295,22 @@ def arguments() -> argparse.Namespace:
     text = "files of constraints, or names of those that come along, in place of each run's own"
     parser.add_argument("--constraints", nargs="+", metavar="FILE", help=text)
     parser.add_argument(
-        "--first", type=int, default=0, metavar="N", help="only the first N sentences of a parser: a trial"
+        "--first", type=whole, default=0, metavar="N", help="only the first N sentences of a parser: a trial"
     )
-    parser.add_argument("--seconds", type=float, default=120.0, help="the most for one sentence; default 120")
-    parser.add_argument("--instances", type=whole, default=5000, help="random ones; default 5000")
-    parser.add_argument("--repeats", type=whole, default=3, help="commands timed in wall; default 3")
+    text = f"the most for one sentence; default {SECONDS:g}"
+    parser.add_argument("--seconds", type=above_zero, default=SECONDS, help=text)
+    parser.add_argument("--instances", type=whole, default=INSTANCES, help=f"random ones; default {INSTANCES}")
+    parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"commands timed in wall; default {REPEATS}")
     parser.add_argument("--threads", type=whole, default=1, help="of training, scoring and parse; default 1")
     args = parser.parse_args()
     args.parts = args.parts or list(PARTS)
     if unknown := [part for part in args.parts if part not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    try:
+        for file in args.constraints or ():
+            lp.load_constraints(file)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     pairs = (("english", args.english_model), ("hungarian", args.hungarian_model))
     args.given = {name: path for name, path in pairs if path}
     return args
@@ -311,7 +327,7 @@ def main() -> int:
         if part == "train":
             continue
         missed |= print_goals(f"Bars, {part}", goals)
-        path = RESULTS / f"ilp_{part}{'_trial' if args.first or args.constraints else ''}.json"
+        path = RESULTS / f"ilp_{part}{'_trial' if is_trial(args) else ''}.json"
         settings = {key: str(value) for key, value in vars(args).items()}
         bars = [goal.as_json() for goal in goals]
         write_json(path, {"environment": found, "settings": settings, "data": data, "bars": bars})

@@ -72,8 +72,11 @@ def read(run_: Run, directory: Path) -> list[Sentence]:
     path = directory / run_.parsed
     if not path.is_file():
         raise Problem(f"{run_.parsed} is not among the treebanks", 2)
-    sentences = read_conllu(path)
-    return list(converted(sentences) if run_.conjunctions else sentences)
+    try:
+        sentences = read_conllu(path)
+        return list(converted(sentences) if run_.conjunctions else sentences)
+    except ValueError as error:
+        raise Problem(" ".join(str(error).split())) from None
 
 
 def train(run_: Run, directory: Path, model: Path, threads: int) -> None:

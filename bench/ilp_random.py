@@ -56,6 +56,7 @@ def kinds(rng: random.Random, n: int, names: tuple[str, ...]) -> list[lp.Constra
         lp.Leaf(some(names), frozenset() if rng.random() < 0.5 else some(names)),
         lp.Arcs(required=(arc(),)),
         lp.Arcs(forbidden=(arc(), arc())),
+        lp.Arcs(**{rng.choice(["required", "forbidden"]): ((None, first, rng.choice(names)),)}),
         lp.Span(first, rng.randint(first, n)),
     ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
+from gpuparse.lp.check import as_constraints
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.scores import Scores
 from gpuparse.trees import no_tree_error
@@ -36,6 +37,7 @@ class Parse:
         certified: whether the answer is proven best [B]. Then ``bound`` equals ``score``.
         iterations: how many the method took [B]; 1 for one that needs no more.
         stats: what else the method counts, by name, each [B].
+        remarks: what there is to say of sentences, by their index: why constraints cannot be satisfied.
     """
 
     heads: Int[Tensor, "B N"]
@@ -45,6 +47,7 @@ class Parse:
     certified: Bool[Tensor, " B"]
     iterations: Int[Tensor, " B"]
     stats: dict[str, Tensor] = field(default_factory=dict)
+    remarks: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def decode(
         scores: of arcs and, if wanted, labels and pairs of arcs.
         method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), "ilp" (first and
             second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), or "auto": the first of these that
-            takes the scores.
+            takes the scores and the options.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
@@ -88,7 +91,7 @@ def decode(
     """
     if not isinstance(scores, Scores):
         raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")
-    chosen = _choose(scores, method, bool(projective))
+    chosen = _choose(scores, method, bool(projective), options)
     unknown = [name for name in options if name not in METHODS[chosen].options]
     if unknown:
         known = ", ".join(METHODS[chosen].options)
@@ -96,8 +99,8 @@ def decode(
     return METHODS[chosen].run(scores, projective=bool(projective), single_root=bool(single_root), **options)
 
 
-def _choose(scores: Scores, method: str, projective: bool) -> str:
-    """The name of a method that can do what is asked for."""
+def _choose(scores: Scores, method: str, projective: bool, options: Collection[str]) -> str:
+    """The name of a method that can do what is asked for; of several the first that has the options."""
     parts = " and ".join(scores.second_order)
     leave_out = "pass scores.first_order() to leave these out"
     trees = [name for name, m in METHODS.items() if (m.projective if projective else m.nonprojective)]
@@ -109,7 +112,7 @@ def _choose(scores: Scores, method: str, projective: bool) -> str:
                 f"no method finds {kind} trees under {parts}: those there are ({', '.join(trees)}) are first-order; "
                 + leave_out
             )
-        return able[0]
+        return next((name for name in able if set(options) <= set(METHODS[name].options)), able[0])
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {method!r}")
     if projective and method not in trees:
@@ -160,7 +163,7 @@ def _ilp(
     *,
     projective: bool,
     single_root: bool,
-    constraints: Sequence[Constraint] = (),
+    constraints: Iterable[Constraint] = (),
     words: Sequence[Words] | None = None,
     heads: int = 5,
     labels: int = 3,
@@ -173,8 +176,9 @@ def _ilp(
     or none was found in time, the answer is the best tree without them and is not certified. ``score`` is less what
     soft constraints cost, ``stats["penalty"]``.
     """
-    if scores.labels is None and any(w.labels for w in words or ()):
-        raise ValueError("words have names of labels, but scores have no labels; pass labels=... to Scores")
+    asked = as_constraints(constraints)
+    if words is None or not all(isinstance(w, Words) and w.labels for w in words):
+        _check_names(asked, scores)
     if words is None:
         words = [Words(("",) * (n + 1), ("",) * (n + 1)) for n in scores.lengths.tolist()]
     _check_words(words, scores)
@@ -182,15 +186,32 @@ def _ilp(
     trees = {"projective": projective, "single_root": single_root}
     easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
     first = Solved(easy.heads, easy.labels, easy.bound, easy.certified, easy.iterations, {})
-    found = solve_batch(
-        scores, first, words, constraints, **trees, heads=heads, labels=labels, grow=grow, seconds=time_limit
-    )
+    found = solve_batch(scores, first, words, asked, **trees, heads=heads, labels=labels, grow=grow, seconds=time_limit)
     score = scores.total(found.heads, found.labels) - found.stats["penalty"]
     bound = torch.where(found.certified, score.detach(), torch.maximum(found.bound, score.detach()))
-    return Parse(found.heads, found.labels, score, bound, found.certified, found.iterations, found.stats)
+    return Parse(found.heads, found.labels, score, bound, found.certified, found.iterations, found.stats, found.remarks)
+
+
+def _check_names(constraints: Sequence[Constraint], scores: Scores) -> None:
+    """Constraints on labels need words that say what labels there are."""
+    for place, constraint in enumerate(constraints):
+        while hasattr(constraint, "constraint"):
+            constraint = constraint.constraint
+        if any(getattr(constraint, name, None) for name in ("labels", "label")):
+            if scores.labels is None:
+                raise ValueError(f"constraints[{place}] names labels, but scores have none; pass labels=... to Scores")
+            raise ValueError(
+                f"constraints[{place}] names labels, but words do not say what labels there are; "
+                "pass words=[lp.Words.of(forms, tags, names of labels), ...]"
+            )
 
 
 def _check_words(words: Sequence[Words], scores: Scores) -> None:
+    for b, given in enumerate(words):
+        if not isinstance(given, Words):
+            raise ValueError(f"words of sentence {b} must be lp.Words, got {type(given).__name__}; use lp.Words.of")
+    if scores.labels is None and any(w.labels for w in words):
+        raise ValueError("words have names of labels, but scores have no labels; pass labels=... to Scores")
     if len(words) != scores.arcs.shape[0]:
         raise ValueError(f"words: {len(words)} for {scores.arcs.shape[0]} sentences")
     for b, (given, n) in enumerate(zip(words, scores.lengths.tolist(), strict=True)):

@@ -22,6 +22,7 @@ from gpuparse.devices import as_device
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
 from gpuparse.lp import Constrained, Constraint, Projective, best_constrained, violates
 from gpuparse.lp import Words as Seen
+from gpuparse.lp.check import as_constraints
 from gpuparse.lp.second_order import SecondOrder, hopeful
 from gpuparse.nn.build import build_scorer
 from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
@@ -117,7 +118,7 @@ class Parser:
         projective: bool | None = None,
         single_root: bool | None = None,
         confidence: bool = False,
-        constraints: Sequence[Constraint] = (),
+        constraints: Iterable[Constraint] = (),
         time_limit: float = TIME_LIMIT,
         batch_words: int = BATCH_WORDS,
     ) -> list[Prediction]:
@@ -139,6 +140,7 @@ class Parser:
         training = self.config.training
         projective = (training.projective if projective is None else projective) or method == "eisner"
         single_root = training.single_root if single_root is None else single_root
+        constraints = as_constraints(constraints)
         self.scorer.eval()
         done = [Prediction([], [], [] if confidence else None) for _ in sentences]
         with torch.inference_mode():
@@ -243,7 +245,8 @@ class Parser:
                 answer = best_constrained(
                     table[nodes, nodes].cpu().numpy(),
                     limits.words[b],
-                    [*limits.constraints, *second],
+                    limits.constraints,
+                    parts=second,
                     single_root=single_root,
                     seconds=limits.seconds,
                     start=(heads[b, nodes].tolist(), labels[b, nodes].tolist()),

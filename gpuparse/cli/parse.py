@@ -14,8 +14,8 @@ from gpuparse.cli.stream import Work, fingerprint, stream
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
-from gpuparse.lp import load_constraints
-from gpuparse.lp.files import constraints_path, ready
+from gpuparse.lp import Constraint
+from gpuparse.lp.files import constraints_of, constraints_path, ready, unknown_labels
 from gpuparse.parser import TIME_LIMIT, Parser
 from gpuparse.tagger import Tagger
 
@@ -52,7 +52,11 @@ def parse(
         ),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(min=0.0, help="Seconds for one sentence under constraints, before it is left as it was.")
+        float,
+        typer.Option(
+            min=0.0,
+            help="Seconds for one sentence under constraints; after these it gets the best tree found so far, if any.",
+        ),
     ] = TIME_LIMIT,
     confidence: Annotated[
         bool,
@@ -88,9 +92,18 @@ def parse(
         parser = Parser.load(model, device)
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
         settings = {"model": fingerprint(model), "device": device, **options}
-        asked = [constraint for path in constraints or () for constraint in load_constraints(path)]
+        asked: list[Constraint] = []
+        digests = []
+        for name in constraints or ():
+            path = constraints_path(name)
+            text = path.read_bytes()  # once: it may be a pipe
+            digests.append(hashlib.blake2b(text, digest_size=16).hexdigest())
+            found = constraints_of(text, path)
+            if not quiet:
+                _check_labels(name, found, parser)
+            asked += found
         if asked:
-            settings |= {"constraints": [_digest(path) for path in constraints or ()], "time_limit": time_limit}
+            settings |= {"constraints (digests of their files)": digests, "time_limit": time_limit}
         told = partial(_constrained, parser.constrained) if asked else None
 
         def probe(sentences: list[Sentence]) -> list[Prediction]:
@@ -139,8 +152,12 @@ def parse(
     )
 
 
-def _digest(constraints: str) -> str:
-    return hashlib.blake2b(constraints_path(constraints).read_bytes(), digest_size=16).hexdigest()
+def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> None:
+    """Say which constraints of a file are about labels that the parser never gives."""
+    unknown = unknown_labels(constraints, parser.vocabulary.labels.names)
+    if unknown:
+        told = ", ".join(f"constraint {number} ({', '.join(sorted(labels))})" for number, labels in unknown.items())
+        typer.echo(f"gpuparse: {name}: the model knows none of the labels of {told}", err=True)
 
 
 def _constrained(counts: dict[str, int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -22,7 +22,10 @@ COUNTS = ("solved", "infeasible", "variables", "rows", "branched")
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """Trees of a batch; ``stats`` by name, each [B], the counts of ``Constrained`` and ``penalty`` among them."""
+    """Trees of a batch; ``stats`` by name, each [B], the counts of ``Constrained`` and ``penalty`` among them.
+
+    ``remarks``: which constraints cannot hold together, by the sentence's index.
+    """
 
     heads: Int[Tensor, "B N"]
     labels: Int[Tensor, "B N"] | None
@@ -30,6 +33,7 @@ class Solved:
     certified: Bool[Tensor, " B"]
     iterations: Int[Tensor, " B"]
     stats: dict[str, Tensor]
+    remarks: dict[int, str] = field(default_factory=dict)
 
 
 def hopeful_scores(scores: Scores) -> Scores:
@@ -114,6 +118,8 @@ def _enter(best: Solved, b: int, nodes: slice, answer: Constrained, tree: Constr
     for name, count in zip(COUNTS, counts, strict=True):
         best.stats[name][b] = count
     best.stats["penalty"][b] = answer.penalty
+    if impossible:
+        best.remarks[b] = f"infeasible: {'; '.join(answer.conflict)}"
     if tree.heads is not None and tree.labels is not None:
         best.heads[b, nodes] = torch.tensor(tree.heads, device=best.heads.device)
         if best.labels is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,19 @@ def violates(
     for constraint in constraints:
         broken = broken | constraint.breaks(trees)
     return broken
+
+
+def as_constraints(constraints: Iterable[Constraint] | None) -> list[Constraint]:
+    """A list of constraints, whatever gives them; None is none."""
+    if isinstance(constraints, str):
+        raise ValueError(f"constraints is {constraints!r}; read files of them by lp.load_constraints")
+    if constraints is not None and not isinstance(constraints, Iterable):
+        raise ValueError(f"constraints must be a list of them, got {type(constraints).__name__}")
+    given = list(constraints or ())
+    for place, each in enumerate(given):
+        if not hasattr(each, "violated"):
+            raise ValueError(f"constraints[{place}] must be a constraint (see gpuparse.lp), got {type(each).__name__}")
+    return given
 
 
 def check_words(constraints: Sequence[Constraint], words: Sequence[Words]) -> None:

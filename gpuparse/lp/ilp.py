@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse.lp.check import as_constraints
 from gpuparse.lp.constraints import Constraint, Words
 from gpuparse.lp.cycles import cycles, fractional_cycles, pairs
 from gpuparse.lp.master import Master, Prices
@@ -29,7 +30,8 @@ Bools = npt.NDArray[np.bool_]
 Float3 = npt.NDArray[np.floating]  # [N, N, L]
 Tree = tuple[list[int], list[int]]  # heads and labels of the nodes, those of node 0 -1
 
-TOLERANCE = 1e-9  # as a part of a score
+TOLERANCE = 1e-8  # of differences of scores
+ROUNDING = 1e-13  # as a part of them
 WHOLE = 1e-6  # how near to a whole number a value counts as one
 LIKELY = 5  # heads of a word; a cycle of two words by such is ruled out at once
 JOIN = 4  # labelled arcs of one word that join at a time
@@ -46,7 +48,8 @@ class Constrained:
         certified: the tree is proven best, or it is proven that there is none.
         iterations: programs solved.
         variables, rows: of the last one.
-        conflict: constraints that cannot hold together, where there is no tree: none of them can be left out.
+        conflict: constraints that cannot hold together, where there is no tree: none of them can be left out, if there
+            was the time to try.
         penalty: what the tree pays for soft constraints.
         branched: how often branch and bound was needed.
     """
@@ -88,27 +91,60 @@ def best_constrained(
         seconds: the most to take.
         start: the best tree without constraints, if it is known: what it violates is stated at once.
     """
+    table = _as_scores(scores, words)
+    _check_options(heads, labels, seconds)
+    constraints = as_constraints(constraints)
+    for constraint in constraints:
+        constraint.check(words)
+    if len(table) == 1:
+        return Constrained([-1], [-1], 0.0, 0.0, True, 0, 0, 0)
+    best = table[:, 1:].max((0, 2))
+    table[:, 1:] -= np.where(np.isfinite(best), best, 0.0)[None, :, None]  # so that tolerances are of differences
+    search = _Search(table, float(best.sum()), words, constraints, parts, single_root, time.monotonic() + seconds)
+    if not np.isfinite(best).all():
+        return search.without_tree((f"no head of {words.name(1 + int(np.argmin(best)))}",))
+    return search.run(heads, labels, grow, start)
+
+
+def _as_scores(scores: Float3, words: Words) -> Doubles:
+    """A copy without what is never read."""
     table = np.array(scores, dtype=np.float64)
+    if table.ndim != 3 or table.shape[0] != table.shape[1] or table.shape[2] < 1:
+        raise ValueError(f"scores must have shape [N, N, L], got {list(table.shape)}")
     N = len(table)
+    if len(words.forms) != N or len(words.tags) != N:
+        raise ValueError(f"words: {len(words.forms) - 1}, but scores are of {N - 1}")
+    if any(not 0 <= number < table.shape[2] for number in words.labels.values()):
+        raise ValueError(f"words: a label's number is not in 0..{table.shape[2] - 1}")
     table[:, 0] = -np.inf
     table[np.arange(N), np.arange(N)] = -np.inf
-    search = _Search(table, words, constraints, parts, single_root, time.monotonic() + seconds)
-    if not np.isfinite(table[:, 1:].max((0, 2), initial=-np.inf)).all():
-        return search.without_tree(("a word has no possible head",))
-    return search.run(heads, labels, grow, start)
+    wrong = np.argwhere(np.isnan(table) | np.isposinf(table))
+    if len(wrong):
+        place = tuple(wrong[0].tolist())
+        raise ValueError(f"scores{list(place)} is {table[place]}; scores must be finite, or -inf for a forbidden arc")
+    return table
+
+
+def _check_options(heads: int, labels: int, seconds: float) -> None:
+    for name, value in (("heads", heads), ("labels", labels)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}; wanted a whole number from 1 on")
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ValueError(f"the time limit is {seconds!r}; wanted seconds from 0 on")
 
 
 class _Search:
     def __init__(
         self,
         scores: Doubles,
+        offset: float,
         words: Words,
         constraints: Sequence[Constraint],
         parts: Sequence[Constraint],
         single_root: bool,
         end: float,
     ) -> None:
-        self.scores, self.words, self.end = scores, words, end
+        self.scores, self.offset, self.words, self.end = scores, offset, words, end
         self.constraints, self.parts = constraints, parts
         self.N = len(scores)
         root = Row((Box(frozenset({0})),), 1, 1, "one word under the root")
@@ -117,13 +153,14 @@ class _Search:
         self.tree: Tree | None = None  # the best so far that satisfies all hard constraints
         self.score = -math.inf
         self.penalty = 0.0
-        self.bound = math.inf
+        self.bound = math.inf  # score and bound are less the offset
+        self.cycles: set[Row] = set()
         self.master: Master | None = None
 
     def run(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
         first = self._first_arcs(heads, labels, start)
-        likely = self._first_arcs(min(heads, LIKELY), 1, start).max(2)
-        self.master = master = Master(self.scores, [*self.own, *pairs(likely)], first)
+        self.cycles.update(pairs(self._first_arcs(min(heads, LIKELY), 1, start).max(2)))
+        self.master = master = Master(self.scores, [*self.own, *self.cycles], first)
         self.prices = master.price()
         self.bound = self.prices.bound
         if start is not None:
@@ -149,11 +186,13 @@ class _Search:
             if solution.values is not None:
                 if self._cut(master.weights(solution.values)):
                     continue
+                if not self.score >= solution.bound - self._slack():  # it disagrees with the solver
+                    return self._answer(certified=False)
                 joining = self._missing()
             else:
                 joining = self._feasible()
             if not joining.any():
-                return self._answer(self.tree is not None) if solution.values is not None else self._infeasible()
+                return self._answer(certified=True) if solution.values is not None else self._infeasible()
             if not grow:
                 return self._answer(certified=False)
             master.grow(joining)
@@ -172,7 +211,7 @@ class _Search:
         return self.tree is not None and self.score >= self.bound - self._slack()
 
     def _slack(self) -> float:
-        return TOLERANCE * max(1.0, abs(self.bound))
+        return TOLERANCE + ROUNDING * abs(self.bound)
 
     # Which labelled arcs are columns
 
@@ -194,7 +233,7 @@ class _Search:
         """Labelled arcs outside with a positive reduced cost; the best of each word."""
         reduced = self.now.reduced[:, 1:]
         inside = np.where(self._master.inside[:, 1:], reduced, -np.inf).max((0, 2))
-        least = inside + TOLERANCE * np.maximum(1.0, np.abs(inside))
+        least = inside + 1e-9 + ROUNDING * np.abs(inside)
         paying = self._outside()
         paying[:, 1:] &= reduced > least[None, :, None]
         if paying.any():
@@ -233,7 +272,7 @@ class _Search:
 
     def _cut(self, weights: Doubles) -> bool:
         """State rows that a solution violates, and keep the tree that it is or rounds to; whether there were any."""
-        tree = self._rounded(weights)
+        tree = self._master.rounded(weights)
         asked = dict.fromkeys(self._asked(tree))
         violated = {**dict.fromkeys(self._own(tree)), **asked}
         new = [row for row in violated if not self._master.is_stated(row)]
@@ -251,21 +290,17 @@ class _Search:
         master = self._master
         table = np.zeros(self.scores.shape)
         table[master.head, master.word, master.label] = weights
-        yield from fractional_cycles(table.sum(2), WHOLE)
+        found = list(fractional_cycles(table.sum(2), WHOLE))
+        self.cycles.update(found)
+        yield from found
         for constraint in self.constraints:
             yield from constraint.separated(self.words, table, hard=True)
 
-    def _rounded(self, weights: Doubles) -> Tree:
-        """Every word with its heaviest labelled arc."""
-        master = self._master
-        heads, labels = [-1] * self.N, [-1] * self.N
-        for k in np.argsort(weights, kind="stable")[-np.count_nonzero(weights > WHOLE) :].tolist():
-            heads[master.word[k]], labels[master.word[k]] = int(master.head[k]), int(master.label[k])
-        return heads, labels
-
     def _own(self, tree: Tree) -> Iterator[Row]:
         """What it violates of the rows of trees and of second-order parts."""
-        yield from cycles(tree[0])
+        found = list(cycles(tree[0]))
+        self.cycles.update(found)
+        yield from found
         yield from (row for row in self.own if row.is_violated(*tree))
         for part in self.parts:
             yield from part.violated(self.words, *tree)
@@ -297,8 +332,8 @@ class _Search:
 
     def _answer(self, certified: bool) -> Constrained:
         heads, labels = self.tree or (None, None)
-        score = self.score
-        bound = score if certified else max(self.bound, score)
+        score = self.score + self.offset
+        bound = score if certified else max(self.bound + self.offset, score)
         sizes = len(self._master.head), len(self._master.rows)
         return Constrained(
             heads, labels, score, bound, certified, self.iterations, *sizes, (), self.penalty, self.branched
@@ -311,29 +346,37 @@ class _Search:
         )
 
     def _infeasible(self) -> Constrained:
-        """Rows that cannot hold together, the tree's own left out. Each is tried without in turn."""
-        master = self._master
-        tree = [row for row in master.rows[self.N - 1 :] if row.why.startswith("a cycle")]
-        kept = [row for row in master.rows[self.N - 1 :] if row.is_hard and not row.why.startswith("a cycle")]
+        """Rows that cannot hold together, those of trees left out: each is tried without in turn."""
+        stated = list(self._master.given)[self.N - 1 :]  # T1 come first
+        kept = [row for row in stated if row.is_hard and row not in self.cycles]
         for row in list(kept):
             rest = [other for other in kept if other is not row]
-            if time.monotonic() < self.end and self._is_infeasible([*tree, *rest]):
+            if time.monotonic() < self.end and self._is_infeasible(rest):
                 kept = rest
-        return self.without_tree(tuple(row.why for row in kept))
+        return self.without_tree(tuple(row.why for row in kept) or ("no tree is made of the arcs that are allowed",))
 
     def _is_infeasible(self, rows: list[Row]) -> bool:
+        """Whether no tree of all arcs that there are keeps to these rows, cycles being ruled out as they come up."""
         flat = np.where(np.isfinite(self.scores), 0.0, -np.inf)
-        master = Master(flat, rows, self._master.inside)
-        seconds = self.end - time.monotonic()
-        status = master.solve(seconds).status
-        return (master.solve_whole(seconds).status if status is Status.OPTIMAL else status) is Status.INFEASIBLE
+        master = Master(flat, [*rows, *self.cycles], self._master.inside)
+        while True:
+            solution = master.solve(self.end - time.monotonic())
+            if solution.status is Status.OPTIMAL:
+                solution = master.solve_whole(self.end - time.monotonic())
+            if solution.status is not Status.OPTIMAL or solution.values is None:
+                return solution.status is Status.INFEASIBLE
+            heads, _ = master.rounded(master.weights(solution.values))
+            new = list(cycles(heads))
+            if not new:
+                return False
+            self.cycles.update(new)
+            master.state(new)
 
 
 def penalty(violated: Iterable[Row], tree: Tree) -> float:
     """What soft rows cost a tree: each what it is off by, times its weight; of those that share a slack the worst."""
-    costs: dict[object, float] = {}
+    costs: dict[Hashable, float] = {}
     for row in violated:
         if not row.is_hard:
-            key = row if row.share is None else row.share
-            costs[key] = max(costs.get(key, 0.0), row.weight * row.excess(*tree))
+            costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(*tree))
     return sum(costs.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 CELLS = 1 << 22  # of tables of rows by arcs
+NOTHING = Box(frozenset(), frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Master:
         inside: which of them are columns [N, N, L].
         head, word, label: of these columns.
         column: where they stand in the program; slacks of soft rows stand between them.
-        rows: those of the program.
+        given: rows as they were given, and
+        rows: as the program has them.
     """
 
     def __init__(self, scores: Doubles, rows: Sequence[Row], first: Bools) -> None:
@@ -62,12 +64,13 @@ class Master:
         self.inside = np.zeros(scores.shape, dtype=bool)
         self.head = self.word = self.label = self.column = np.zeros(0, dtype=np.int64)
         self.rows: list[Row] = []
-        self._stated: set[Row] = set()
+        self.given: dict[Row, None] = {}
         self._program = Program()
-        self._slacks: dict[tuple[Hashable, float], int] = {}
+        self._slacks: dict[Hashable, tuple[int, float]] = {}
         self._boxes = _Boxes(self.N, self.L)
         self.grow(first)
-        self.state([*(one_head(m) for m in range(1, self.N)), *rows])
+        self.state([one_head(m) for m in range(1, self.N)])
+        self.state(rows)
 
     def grow(self, arcs: Bools) -> None:
         """Make columns of labelled arcs."""
@@ -80,23 +83,18 @@ class Master:
         self.inside |= arcs
 
     def is_stated(self, row: Row) -> bool:
-        return row in self._stated
+        return row in self.given
 
-    def state(self, rows: Sequence[Row]) -> None:
-        """Add rows, each with its slacks if it is soft."""
-        rows = [row for row in dict.fromkeys(rows) if row not in self._stated]
+    def state(self, given: Sequence[Row]) -> None:
+        """Add rows, those that may be off each with its slack."""
+        new = [row for row in dict.fromkeys(given) if row not in self.given]
+        self.given.update(dict.fromkeys(new))
+        rows = [part for row in new for part in _as_stated(row)]
         if not rows:
             return
         self._boxes.add(rows, len(self.rows))
-        over = [self._slack(row, -1.0) if row.high < math.inf else None for row in rows]
-        under = [self._slack(row, 1.0) if row.low > -math.inf else None for row in rows]
+        slacks = [(r, *self._slack(row)) for r, row in enumerate(rows) if not row.is_hard]
         of_arcs, places, values = self._boxes.entries(self.head, self.word, self.label, len(self.rows))
-        slacks = [
-            (r, place, sign)
-            for slack, sign in ((over, -1.0), (under, 1.0))
-            for r, place in enumerate(slack)
-            if place is not None
-        ]
         of_slacks = np.array(slacks, dtype=np.float64).reshape(-1, 3)
         entries = Entries.of(
             len(rows),
@@ -107,18 +105,15 @@ class Master:
         low, high = (np.array([getattr(row, side) for row in rows], dtype=float) for side in ("low", "high"))
         self._program.add_rows(low, high, entries)
         self.rows += rows
-        self._stated.update(rows)
 
-    def _slack(self, row: Row, sign: float) -> int | None:
-        """The column by which a soft row may be off on one side; None for a hard one."""
-        if row.is_hard:
-            return None
-        key = (row if row.share is None else row.share, sign)
-        if key not in self._slacks:
-            self._slacks[key] = self._program.columns
+    def _slack(self, row: Row) -> tuple[int, float]:
+        """The column by which a soft row may be off, and its entry; of the first that shares it the entry is 1."""
+        if row.share not in self._slacks:
+            self._slacks[row.share] = self._program.columns, row.weight
             none = np.zeros(0, dtype=np.int64)
             self._program.add_columns(np.array([-row.weight]), Entries.of(1, none, none, np.zeros(0)))
-        return self._slacks[key]
+        column, cost = self._slacks[row.share]
+        return column, (-cost if row.high < math.inf else cost) / row.weight
 
     def solve(self, seconds: float) -> Solution:
         return self._program.solve(seconds)
@@ -129,6 +124,13 @@ class Master:
     def weights(self, values: Doubles) -> Doubles:
         """Of the arc columns in a solution."""
         return values[self.column]
+
+    def rounded(self, weights: Doubles) -> tuple[list[int], list[int]]:
+        """Every word with its heaviest labelled arc: heads and labels of the nodes, -1 at node 0."""
+        heads, labels = [-1] * self.N, [-1] * self.N
+        for k in np.argsort(weights, kind="stable")[-np.count_nonzero(weights > 1e-6) :].tolist():
+            heads[self.word[k]], labels[self.word[k]] = int(self.head[k]), int(self.label[k])
+        return heads, labels
 
     def amounts(self, rows: Sequence[Row], weights: Doubles) -> Doubles:
         """How many arcs, by weight, rows would count that need not be stated."""
@@ -145,10 +147,10 @@ class Master:
             row = self.rows[r]
             if r < self.N - 1 or price == 0.0 or math.isinf(room := row.high if price > 0 else row.low):
                 continue
-            if not row.is_hard:  # its slack must not pay
-                key = (row if row.share is None else row.share, price > 0)
-                price = math.copysign(min(abs(price), row.weight - spent.get(key, 0.0)), price)
-                spent[key] = spent.get(key, 0.0) + abs(price)
+            if not row.is_hard:  # the slack must not pay: prices by weight are 1 at most, of all that share it
+                left = max(0.0, 1.0 - spent.get(row.share, 0.0))
+                price = math.copysign(min(abs(price), left * row.weight), price)
+                spent[row.share] = spent.get(row.share, 0.0) + abs(price) / row.weight
             constant += price * room
             for box in row.boxes:
                 reduced[self._boxes.places(box)] -= price * box.weight
@@ -162,6 +164,23 @@ class Master:
         for label in range(self.L):
             members.setdefault(tuple(label in places for places in sets), []).append(label)
         return [np.array(labels) for labels in members.values()]
+
+
+def _as_stated(row: Row) -> list[Row]:
+    """A row as the program has it: its greatest weight 1, a soft one by its sides, which share a slack."""
+    most = max((abs(box.weight) for box in row.boxes), default=0.0)
+    low, high = row.low, row.high
+    if row.is_hard and all(float(box.weight).is_integer() for box in row.boxes):
+        whole = math.ceil(low - 1e-9) if low > -math.inf else low, math.floor(high + 1e-9) if high < math.inf else high
+        low, high = whole if whole[0] <= whole[1] else (low, high)  # counts are whole
+    if most not in (0.0, 1.0):
+        boxes = tuple(replace(box, weight=box.weight / most) for box in row.boxes)
+        low, high = low / most, high / most
+        row = Row(boxes, low, high, row.why, row.weight * most, row.group)
+    if row.is_hard:
+        return [row if (low, high) == (row.low, row.high) else replace(row, low=low, high=high)]
+    sides = [(-math.inf, high), (low, math.inf)]
+    return [replace(row, low=a, high=b, share=row.group) for a, b in sides if a > -math.inf or b < math.inf]
 
 
 class _Boxes:
@@ -180,7 +199,11 @@ class _Boxes:
         boxes: list[Box] = []
         for row in rows:
             self.first.append(len(self.weight) + len(boxes))
-            boxes += row.boxes
+            boxes += row.boxes or (NOTHING,)
+            for box in row.boxes:
+                for places, most in ((box.heads, self.N), (box.words, self.N), (box.labels, self.L)):
+                    if places and not 0 <= min(places) <= max(places) < most:
+                        raise ValueError(f"row {row.why!r}: {max(places)} is not in 0..{most - 1}")
         self.heads = np.concatenate([self.heads, _masks([box.heads for box in boxes], self.N)])
         self.words = np.concatenate([self.words, _masks([box.words for box in boxes], self.N)])
         self.labels = np.concatenate([self.labels, _masks([box.labels for box in boxes], self.L)])

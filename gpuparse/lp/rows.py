@@ -19,12 +19,19 @@ class Box:
     labels: Places = None
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("heads", "words", "labels"):
+            places = getattr(self, name)
+            if places is not None and not isinstance(places, frozenset):
+                object.__setattr__(self, name, frozenset(places))
+
     def count(self, heads: Sequence[int], labels: Sequence[int]) -> int:
         """How many arcs of a tree are in it."""
         words = range(1, len(heads)) if self.words is None else self.words
         return sum(
             (self.heads is None or heads[m] in self.heads) and (self.labels is None or labels[m] in self.labels)
             for m in words
+            if 0 < m < len(heads)
         )
 
 
@@ -35,7 +42,7 @@ class Row:
     Attributes:
         why: names the constraint and the words.
         weight: what each unit costs by which the row is off; inf: it must hold.
-        share: soft rows with the same one cost as much as the worst of them, not as much as all.
+        share: soft rows with the same one cost as much as the one that costs most, not as much as all.
     """
 
     boxes: tuple[Box, ...]
@@ -44,6 +51,20 @@ class Row:
     why: str
     weight: float = math.inf
     share: Hashable = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "boxes", tuple(self.boxes))
+        if not self.weight > 0:
+            raise ValueError(f"row {self.why!r}: weight is {self.weight}; wanted a number above 0, or inf")
+        if not self.low <= self.high:
+            raise ValueError(f"row {self.why!r}: low is {self.low}, high is {self.high}; wanted low <= high")
+        if not all(math.isfinite(box.weight) for box in self.boxes):
+            raise ValueError(f"row {self.why!r}: a box's weight is not finite; wanted a number")
+
+    @property
+    def group(self) -> Hashable:
+        """What rows have in common of which only the one that costs most is paid for: ``share``, or they are alike."""
+        return (self.boxes, self.low, self.high, self.weight, self.why) if self.share is None else self.share
 
     @property
     def is_hard(self) -> bool:

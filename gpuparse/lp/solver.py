@@ -17,8 +17,10 @@ import numpy.typing as npt
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-OPTIONS = {
+OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
+    "presolve": "off",  # of a live program it would begin anew, of one in whole numbers it is not to be trusted
+    "mip_detect_symmetry": False,
     "threads": 1,
     "mip_rel_gap": 0.0,
     "mip_abs_gap": 0.0,
@@ -79,7 +81,6 @@ class Program:
 
     def __init__(self) -> None:
         self._highs = _new()
-        self._highs.setOptionValue("presolve", "off")  # it would begin anew each time
         self.columns = 0
         self.rows = 0
 
@@ -87,29 +88,33 @@ class Program:
         """Add columns; ``entries`` has their entries in the rows that there are, column by column."""
         count, zeros = len(costs), np.zeros(len(costs))
         if count:
-            self._highs.addCols(
-                count,
-                -costs.astype(np.float64),  # HiGHS minimises
-                zeros,
-                np.full(count, np.inf),
-                len(entries.places),
-                entries.starts[:-1].astype(np.int32),
-                entries.places.astype(np.int32),
-                entries.values,
+            _check(
+                self._highs.addCols(
+                    count,
+                    -costs.astype(np.float64),  # HiGHS minimises
+                    zeros,
+                    np.full(count, np.inf),
+                    len(entries.places),
+                    entries.starts[:-1].astype(np.int32),
+                    entries.places.astype(np.int32),
+                    entries.values,
+                )
             )
             self.columns += count
 
     def add_rows(self, low: Doubles, high: Doubles, entries: Entries) -> None:
         """Add rows over the columns that there are."""
         if len(low):
-            self._highs.addRows(
-                len(low),
-                low.astype(np.float64),
-                high.astype(np.float64),
-                len(entries.places),
-                entries.starts[:-1].astype(np.int32),
-                entries.places.astype(np.int32),
-                entries.values,
+            _check(
+                self._highs.addRows(
+                    len(low),
+                    low.astype(np.float64),
+                    high.astype(np.float64),
+                    len(entries.places),
+                    entries.starts[:-1].astype(np.int32),
+                    entries.places.astype(np.int32),
+                    entries.values,
+                )
             )
             self.rows += len(low)
 
@@ -126,6 +131,13 @@ class Program:
         model.integrality_ = list(kinds)
         highs.passModel(model)
         return _run(highs, seconds, whole=True)
+
+
+def _check(status: Any) -> None:
+    if status == highspy.HighsStatus.kError:
+        raise ValueError(
+            "the solver does not take numbers of 1e15 and more; make differences of scores and weights smaller"
+        )
 
 
 def _new() -> Any:
@@ -145,10 +157,12 @@ def _run(highs: Any, seconds: float, whole: bool) -> Solution:
     status = highs.getModelStatus()
     if status not in (kinds.kOptimal, kinds.kInfeasible, kinds.kTimeLimit):  # once more from the start, the other way
         highs.clearSolver()
-        highs.setOptionValue("presolve", "off" if whole else "on")
+        highs.setOptionValue("presolve", "on")
         highs.run()
         status = highs.getModelStatus()
-        highs.setOptionValue("presolve", "on" if whole else "off")
+        highs.setOptionValue("presolve", "off")
+        if whole and status == kinds.kInfeasible:
+            status = kinds.kUnknown
     info = highs.getInfo()
     found = highs.getSolution()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible

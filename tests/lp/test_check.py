@@ -85,10 +85,33 @@ def test_one_written_by_a_user() -> None:
     assert not violates([Only(NoFirst(), frozenset({"a"}))], words, heads).any()
 
 
+def test_only_looks_at_its_own_sentences() -> None:
+    @dataclass(frozen=True)
+    class Known(Constraint):
+        def rows(self, words: Words) -> Iterator[Row]:
+            assert words.sentence == "a"
+            return NoFirst().rows(words)
+
+    heads = torch.tensor([[-1, 0, 1], [-1, 0, -1]])
+    for name, expected in (("a", True), (None, False)):
+        words = [Words.of(["x", "y"], sentence=name), Words.of(["x"], sentence="b")]
+        for constraint in (Known(), Soft(Known(), 1.0)):
+            assert violates([Only(constraint, frozenset({"a"}))], words, heads).tolist() == [expected, False]
+
+
+def test_labels_under_any_head() -> None:
+    words = [Words.of(["x"] * 3, labels=["a", "b"]), Words.of(["x"] * 2, labels=["b"])]
+    heads = torch.tensor([[-1, 2, 0, 2], [-1, 0, 1, -1]])
+    labels = torch.tensor([[-1, 0, 1, 1], [-1, 0, 0, -1]])
+    for arcs in (Arcs(required=((None, 1, "b"),)), Arcs(forbidden=((None, 1, "a"), (None, 2, "a")))):
+        expected = one_by_one(arcs, words, heads, labels)
+        assert violates([arcs], words, heads, labels).tolist() == expected == [True, False]
+
+
 def test_errors() -> None:
     words = [Words.of(["x", "y"]), Words.of(["x"])]
     heads = torch.tensor([[-1, 2, 0], [-1, 0, -1]])
-    with pytest.raises(ValueError, match="constraints on sentence 1: no arc 0 -> 2 in a sentence of 1 words"):
+    with pytest.raises(ValueError, match="constraints on sentence 1: no arc 0 -> 2 in a sentence of 1 word;"):
         violates([Soft(Arcs(required=((0, 2, None),)), 1.0)], words, heads)
     with pytest.raises(ValueError, match="constraints on sentence 1: no span from 1 to 2"):
         violates([Span(1, 2)], words, heads)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpuparse.decode import decode
-from gpuparse.lp import Arcs, Children, Projective, Unique, Words
+from gpuparse.lp import Arcs, Children, Projective, Soft, Unique, Words
 from gpuparse.scores import Scores
 
 NAMES = ("nsubj", "obj", "punct")
@@ -93,6 +93,19 @@ def test_errors(change: dict[str, Any], message: str) -> None:
     scores, _ = batch()
     with pytest.raises(ValueError, match=message):
         decode(scores, "ilp", **change)
+
+
+def test_what_cannot_be_satisfied_is_named_and_auto_takes_constraints() -> None:
+    scores, words = batch(2)
+    asked = [Arcs(required=((0, 1, None), (0, 2, None)))]
+    found = decode(scores, constraints=(c for c in asked), words=words)
+    reasons = found.remarks[0].removeprefix("infeasible: ").split("; ")
+    assert sorted(reasons) == ["one word under the root", "the arc 0 -> 1", "the arc 0 -> 2"]
+    assert sorted(found.remarks) == list(range(len(words)))
+    with pytest.raises(ValueError, match=r"constraints\[0\] names labels, but words do not say what labels there are"):
+        decode(scores, "ilp", constraints=[Soft(Unique(frozenset({"obj"})), 1.0)])
+    with pytest.raises(ValueError, match=r"words of sentence 0 must be lp\.Words, got list"):
+        decode(scores, "ilp", constraints=[Projective()], words=[["a"]] * 6)
 
 
 def test_names_of_labels_need_labels() -> None:

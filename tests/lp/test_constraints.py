@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,8 @@ def test_soft_rows_have_a_weight() -> None:
     soft = Soft(Children(at_most=0), 2.5)
     assert {row.weight for row in soft.rows(here)} == {2.5}
     assert [row.weight for row in soft.violated(here, [-1, 2, 0], [-1, 0, 0])] == [2.5]
-    for weight in (0.0, -1.0, float("inf"), float("nan")):
+    weight: Any
+    for weight in (0.0, -1.0, float("inf"), float("nan"), 10**400, "2"):
         with pytest.raises(ValueError, match=r"weight is .*; wanted a number above 0"):
             Soft(Children(), weight)
 
@@ -145,9 +147,11 @@ def test_some_sentences_only() -> None:
 
 def test_what_is_not_there() -> None:
     here = words("x y", "N V")
-    for arc in ((0, 3, None), (3, 1, None), (0, 0, None), (1, 1, None)):
+    for arc in ((0, 3, None), (3, 1, None)):
         with pytest.raises(ValueError, match=rf"no arc {arc[0]} -> {arc[1]} in a sentence of 2 words"):
             Arcs(forbidden=(arc,)).check(here)
+    with pytest.raises(ValueError, match=r"no arc \* -> 3 in a sentence of 2 words"):
+        Arcs(required=((None, 3, "obj"),)).check(here)
     with pytest.raises(ValueError, match="no span from 1 to 3 in a sentence of 2 words"):
         Span(1, 3).check(here)
     for first, last in ((0, 1), (3, 2)):
@@ -155,6 +159,84 @@ def test_what_is_not_there() -> None:
             Span(first, last)
     with pytest.raises(ValueError, match="at_most is 1, below at_least, 2"):
         Children(2, 1)
+
+
+def test_arcs() -> None:
+    here = words("x y", "N V")
+    assert Arcs(required=[(2, 1)]) == Arcs(required=((2, 1, None),))  # type: ignore[arg-type]
+    label = Arcs(required=((None, 1, "nsubj*"),), forbidden=((None, 2, "a"),))
+    assert whys(label, here, [2, 0], ["a", "a"]) == ["the arc * -> 1 (nsubj*)", "no arc * -> 2 (a)"]
+    assert not whys(label, here, [2, 0], ["nsubj:pass", "conj"])
+    for arc in ((0, 0, None), (1, 1, None), (-1, 2, None), (None, 0, "a")):
+        with pytest.raises(ValueError, match=r"no arc .* -> \d in any sentence; words count from 1, the root is 0"):
+            Arcs(forbidden=(arc,))
+    with pytest.raises(ValueError, match=r"required has an arc \* -> 1 without a label; name its head or its label"):
+        Arcs(required=((None, 1, None),))
+    wrong: Any
+    for wrong in (3, (2, 1), "2 -> 1", [(1,)], [(1, None, "a")], [(1, 2, 3)], [("1", "2", None)], [(1, 2, "a", 4)]):
+        with pytest.raises(ValueError, match=r"forbidden has .*; wanted arcs as in"):
+            Arcs(forbidden=wrong)
+
+
+def test_names_in_any_collection() -> None:
+    few: Any
+    for few in (["a", "b"], ("b", "a"), {"a", "b"}, iter(["a", "b"])):
+        assert Unique(few) == Unique(frozenset({"a", "b"}))
+    many: Any = ["a", "b"]
+    two = frozenset(many)
+    assert Children(1, 2, many, many, many) == Children(1, 2, two, two, two)
+    assert Projective(many, many) == Projective(two, two) and Leaf(many, many) == Leaf(two, two)
+    assert LabelUnder("a", many) == LabelUnder("a", two) and Only(Span(1, 2), many) == Only(Span(1, 2), two)
+    classes: Any = [["a"], {"b"}]
+    made = Coordination(many, commas=many, classes=classes, labels=many)
+    assert made == Coordination(two, commas=two, classes=(frozenset({"a"}), frozenset({"b"})), labels=two)
+    assert hash(made)
+    wrong: Any
+    for wrong in ("nsubj", 3, [3], [["a"]]):
+        with pytest.raises(ValueError, match=r"labels is .*; wanted a set of names, as in \{'nsubj'\}"):
+            Unique(wrong)
+    nothing: Any = None
+    for make in (lambda: Unique(nothing), lambda: Leaf(frozenset({"a"}), nothing), lambda: Only(Span(1, 2), nothing)):
+        with pytest.raises(ValueError, match="is None; wanted a set of names"):
+            make()
+    for wrong in ("NOUN", ["NOUN"], 3):
+        with pytest.raises(ValueError, match=r"one of classes is .*; wanted a set of names"):
+            Coordination(classes=wrong)
+    wrong = 3
+    with pytest.raises(ValueError, match="label is 3; wanted a name"):
+        LabelUnder(wrong, frozenset())
+
+
+def test_made_of_a_constraint() -> None:
+    wrong: Any
+    for wrong in (None, "ud", [Span(1, 2)], Span):
+        with pytest.raises(ValueError, match=r"Soft is made of a constraint .*, got "):
+            Soft(wrong, 1.0)
+        with pytest.raises(ValueError, match=r"Only is made of a constraint .*, got "):
+            Only(wrong, frozenset({"a"}))
+
+
+def test_conjunctions_in_lower_case() -> None:
+    here = words("x AND y", "N C N")
+    for forms in (Coordination(symmetric=frozenset({"And"})), Coordination(asymmetric=frozenset({"aNd"}))):
+        assert len(whys(forms, here, [2, 0, 1], ["a"] * 3)) > 0
+    assert Coordination(others=frozenset({"AND"})).others == {"and"}
+    assert Coordination(commas=frozenset({"AND"})).commas == {"AND"}
+
+
+def test_one_and_many() -> None:
+    here = words("x y", "N V")
+    found = {
+        next(Children(least, most).rows(here)).why
+        for least, most in ((2, None), (1, None), (0, 1), (0, 2), (1, 1), (0, 0), (1, 2))
+    }
+    counts = {"at least 2 children", "at least 1 child", "at most 1 child", "at most 2 children"}
+    counts |= {"1 child", "no children", "1 to 2 children"}
+    assert found == {f"{count} under word 1 ('x')" for count in counts}
+    with pytest.raises(ValueError, match=r"tags: 2 for 1 word$"):
+        Words.of(["x"], ["N", "V"])
+    with pytest.raises(ValueError, match=r"in a sentence of 1 word$"):
+        Span(1, 2).check(Words.of(["x"]))
 
 
 def test_one_written_by_a_user() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from gpuparse.lp import (
     Words,
     load_constraints,
 )
-from gpuparse.lp.files import ready
+from gpuparse.lp.files import ready, unknown_labels
 
 
 def test_every_kind(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_every_kind(tmp_path: Path) -> None:
         [[constraint]]
         kind = "arcs"
         required = ["2 -> 1", "0->2  root"]
-        forbidden = ["3 -> 1 nsubj:pass"]
+        forbidden = ["3 -> 1 nsubj:pass", "* -> 1 obj"]
         [[constraint]]
         kind = "span"
         first = 1
@@ -78,7 +79,7 @@ def test_every_kind(tmp_path: Path) -> None:
         Children(1, 1, heads=frozenset({""})),
         Soft(Leaf(frozenset({"punct"}), frozenset({"punct", "goes*"})), 2.0),
         Only(Soft(Projective(frozenset({"conj"}), frozenset({"VERB"})), 0.5), frozenset({"s1", "s2"})),
-        Arcs(((2, 1, None), (0, 2, "root")), ((3, 1, "nsubj:pass"),)),
+        Arcs(((2, 1, None), (0, 2, "root")), ((3, 1, "nsubj:pass"), (None, 1, "obj"))),
         Span(1, 3),
         Projective(),
         Coordination(frozenset({"and"}), classes=(frozenset({"NOUN", "PROPN"}), frozenset({"VERB"})), always=False),
@@ -139,14 +140,108 @@ def test_conjunctions_that_head_their_arguments() -> None:
         ('[[constraint]]\nkind = "span"\nfirst = 3\nlast = 2', "constraint 1: no span from 3 to 2"),
         ('[[constraint]]\nkind = "span"\nfirst = 3', "constraint 1: span wants last"),
         ('[[constraint]]\nkind = "leaf"', "constraint 1: leaf wants labels$"),
+        ('[[constraint]]\nkind = ["leaf"]', r"constraint 1: kind is \['leaf'\]; wanted one of"),
+        ("[[constraint]]\nkind = {leaf = 1}", r"constraint 1: kind is \{'leaf': 1\}; wanted one of"),
+        ('[[constraint]]\nkind = "projective"\nweight = 1e999', "constraint 1: weight is inf; wanted a number"),
+        ('[[constraint]]\nkind = "arcs"\nrequired = ["1 -> 1"]', "constraint 1: no arc 1 -> 1 in any sentence"),
+        (
+            '[[constraint]]\nkind = "arcs"\nrequired = ["* -> 1"]',
+            "constraint 1: required has an arc .* without a label",
+        ),
+        (
+            '[[constraint]]\nkind = "arcs"\nweight = 1',
+            "constraint 1: arcs asks for nothing; give required or forbidden",
+        ),
+        (
+            '[[constraint]]\nkind = "children"\nlabels = ["x"]',
+            "children asks for nothing; give at_least, at_most or exact",
+        ),
+        (
+            '[[constraint]]\nkind = "coordination"\ncommas = [","]',
+            "coordination asks for nothing; give symmetric, asym",
+        ),
+        (
+            '[[constraint]]\nkind = "coordination"\nothers = ["x"]',
+            "coordination asks for nothing; .* others with classes",
+        ),
+        ('[[constraint]]\nkind = "unique"\nlabels = []', "constraint 1: unique asks for nothing; give labels"),
+        (
+            '[[constraint]]\nkind = "coordination"\nclasses = [["N*"]]',
+            r"classes has 'N\*'; \* is for labels, name each",
+        ),
+        ('[[constraint]]\nkind = "children"\nexactly = "1"', "constraint 1: exactly is '1'; wanted a whole number"),
     ],
 )
 def test_errors(tmp_path: Path, text: str, message: str) -> None:
+    check_error(tmp_path, text, message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "part", "many", "after", "message"),
+    [
+        ("unique", "labels = ", "[", 9000, "", "nested too deeply"),
+        ("unique", "labels.a", ".a", 5000, " = 1", "constraint 1: labels is .*; wanted a list of strings"),
+        ("unique", "labels = [3, '", "x", 500, "']", "constraint 1: labels is .*…; wanted a list of strings"),
+        (
+            "children",
+            "at_most = 1",
+            "0",
+            9,
+            "",
+            "constraint 1: at_most is 10*; wanted a whole number below 1,000,000,000",
+        ),
+        ("children", "at_most = 0x", "f", 9999, "", "constraint 1: at_most is too large; wanted a whole number"),
+        ("children", "at_most = ", "9", 9999, "", "c.toml: (not TOML: |constraint 1: at_most is)"),
+        ("projective", "weight = 1", "0", 400, "", "constraint 1: weight is 10*…; wanted a number above 0"),
+        ("arcs", "required = ['1 -> ", "2", 9999, "']", "constraint 1: required is .*…; wanted arcs such as"),
+    ],
+)
+def test_too_large(tmp_path: Path, kind: str, before: str, part: str, many: int, after: str, message: str) -> None:
+    check_error(tmp_path, f'[[constraint]]\nkind = "{kind}"\n{before}{part * many}{after}\n', message)
+
+
+def check_error(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as caught:
         load_constraints(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_ready_ones_by_the_name_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_constraints("ud.toml") == load_constraints("ud")
+    (tmp_path / "ud.toml").write_text('[[constraint]]\nkind = "projective"\n')
+    assert load_constraints("ud.toml") == load_constraints(tmp_path / "ud.toml") == [Projective()]
+    with pytest.raises(ValueError, match="no such file of constraints"):
+        load_constraints(tmp_path / "none" / "ud.toml")
+    with pytest.raises(ValueError, match="no such file of constraints"):
+        load_constraints(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="wants /dev/fd")
+def test_a_pipe() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b'[[constraint]]\nkind = "projective"\n')
+        os.close(writing)
+        assert load_constraints(f"/dev/fd/{reading}") == [Projective()]
+    finally:
+        os.close(reading)
+
+
+def test_labels_that_are_not_known() -> None:
+    asked = [
+        Unique(frozenset({"nsub", "obj"})),
+        Soft(Unique(frozenset({"nsub", "o*"})), 1.0),
+        Only(Leaf(frozenset({"pun"})), frozenset({"a"})),
+        LabelUnder("rot", frozenset({""})),
+        Arcs(required=((0, 1, None), (0, 2, "rot"))),
+        Projective(),
+        Span(1, 2),
+    ]
+    unknown = unknown_labels(asked, ["obj", "punct"])
+    assert unknown == {3: frozenset({"pun"}), 4: frozenset({"rot"}), 5: frozenset({"rot"})}
 
 
 def test_no_such_file() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpuparse.lp import (
     Arcs,
+    Box,
     Children,
     Constraint,
     Coordination,
@@ -52,7 +55,7 @@ def random_constraints(rng: random.Random, n: int) -> list[Constraint]:
         Coordination(symmetric=frozenset({"and"}), classes=(frozenset({"NOUN"}), frozenset({"VERB"}))),
         LabelUnder("nsubj", frozenset({"VERB", ""})),
         Arcs(required=(arc,)) if arc[0] != arc[1] else Arcs(),
-        Arcs(forbidden=(arc,)),
+        Arcs(forbidden=(arc,)) if arc[0] != arc[1] else Arcs(),
         span,
     ]
     return rng.sample(choices, rng.randint(0, 3))
@@ -86,10 +89,12 @@ def cost(broken: list[Row], heads: list[int], labels: list[int]) -> float:
 def random_problem(seed: int) -> tuple[np.ndarray, Words, list[Constraint], bool]:
     """Scores, a sentence, constraints of which some are soft, and whether one root is wanted."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
-    n = rng.choice([1, 2, 3, 3, 4])
+    n = rng.choice([1, 2, 3, 3, 4, 4, 5])
     words = sentence([rng.choice(TAGS) for _ in range(n)])
     scale = rng.choice([1.0, 1.0, 1.0, 100.0, 1e4])
     scores = numbers.normal(size=(n + 1, n + 1, len(LABELS))) * scale
+    if n == 5:
+        scores[:, :, 1:] = -np.inf  # or there are too many to look at
     if seed % 3 == 0:
         scores[numbers.random(scores.shape) < 0.3] = -np.inf
     if seed % 5 == 0:
@@ -223,10 +228,10 @@ def test_what_conflicts_is_named() -> None:
 
 
 def test_no_head_at_all() -> None:
-    scores = np.zeros((3, 3, 2))
+    scores = np.zeros((3, 3, 3))
     scores[:, 2] = -np.inf
     found = best_constrained(scores, sentence(["NOUN", "NOUN"]))
-    assert found.heads is None and found.certified and found.conflict == ("a word has no possible head",)
+    assert found.heads is None and found.certified and found.conflict == ("no head of word 2 ('cat')",)
 
 
 def test_no_time_is_no_certificate() -> None:
@@ -234,6 +239,140 @@ def test_no_time_is_no_certificate() -> None:
     found = best_constrained(scores, sentence(["NOUN"] * 8), [Projective()], seconds=0.0)
     assert not found.certified and found.heads is None
     assert found.bound >= best_constrained(scores, sentence(["NOUN"] * 8), [Projective()]).score
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_soft_crossings_are_paid_once(seed: int) -> None:
+    """Five words: fractional solutions, whose cuts must not charge a crossing twice."""
+    scores = np.round(np.random.default_rng(seed).normal(size=(6, 6, 1)), 1)
+    words = Words.of(list("abcde"))
+    asked: list[Constraint] = [Soft(Projective(), 0.5)]
+    found = best_constrained(scores, words, asked)
+    assert found.certified
+    assert found.score == pytest.approx(by_enumeration(scores, words, asked, True), abs=1e-9)
+
+
+class Rows(Constraint):
+    """Rows as they are given."""
+
+    def __init__(self, *given: Row) -> None:
+        self.given = given
+
+    def rows(self, words: Words) -> Iterator[Row]:
+        return iter(self.given)
+
+
+ONE, TWO = (Box(frozenset({1})),), (Box(frozenset({2})),)
+ALL = Box(None, frozenset(range(4)))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (Row(ONE, -math.inf, 0, "x", 0.5, "s"), Row(TWO, 2, math.inf, "y", 0.5, "s")),  # above and below
+        (Row(ONE, -math.inf, 0, "x", 1.0, "s"), Row(TWO, -math.inf, 0, "y", 0.1, "s")),  # of two weights
+        (Row(ONE, 1, 1, "x", 0.4, "s"), Row(TWO, 1, 1, "y", 0.7, "s"), Row(TWO, 0, 0, "z", 0.3, "s")),
+        (Row((), -math.inf, -1, "nothing", 0.3), Row(ONE, 1, 3, "x")),
+        (Row((ALL,), 3, 3, "all"), Row(ONE, 1, 2, "x")),
+        (Row((Box(frozenset({1}), weight=1e6),), 1e-3, 1e6, "big"),),
+        (Row((Box(frozenset({1}), weight=1e6),), 1e-3, 1e6, "big", 1e-6),),
+        (Row((Box(frozenset({1}), weight=0.3), Box(frozenset({2}), weight=-0.7)), -0.5, 0.4, "odd", 0.9),),
+    ],
+)
+@pytest.mark.parametrize("seed", range(12))
+def test_any_rows(rows: tuple[Row, ...], seed: int) -> None:
+    scores = np.random.default_rng(seed).normal(size=(4, 4, 1))
+    words = Words.of(list("abc"))
+    found = best_constrained(scores, words, [Rows(*rows)])
+    best = by_enumeration(scores, words, [Rows(*rows)], True)
+    assert found.certified and found.score == pytest.approx(best, abs=1e-9)
+
+
+def test_rows_that_cannot_be() -> None:
+    words, scores = Words.of(list("abc")), np.zeros((4, 4, 1))
+    for change, message in (
+        ({"weight": -1.0}, "'x': weight is -1"),
+        ({"weight": math.nan}, "'x': weight is nan"),
+        ({"low": 2}, "'x': low is 2, high is 1"),
+        ({"boxes": (Box(weight=math.inf),)}, "'x': a box's weight is not finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Row(**{"boxes": ONE, "low": 0, "high": 1, "why": "x", **change})
+    far = Row((Box(frozenset({7})),), 1, 1, "far")
+    with pytest.raises(ValueError, match=r"row 'far': 7 is not in 0\.\.3"):
+        best_constrained(scores, words, [Rows(far)])
+
+
+def test_far_apart_scores_are_certified_to_the_last() -> None:
+    """What all trees have in common, however large, takes nothing from the certificate."""
+    words = Words.of(list("abcd"))
+    asked: list[Constraint] = [Soft(Children(at_least=1), 1e9)]  # some word has no child
+    for seed in range(40):
+        scores = np.random.default_rng(seed).normal(size=(5, 5, 1))
+        found = [best_constrained(scores, words, asked, heads=heads) for heads in (1, 9)]
+        assert all(each.certified for each in found)
+        assert found[0].score == pytest.approx(found[1].score, rel=0, abs=1e-5)
+        far = best_constrained(scores + 1e9, words, [Children(at_most=1)], heads=1)
+        near = best_constrained(scores, words, [Children(at_most=1)])
+        assert far.certified and far.score - 4e9 == pytest.approx(near.score, rel=0, abs=1e-5)
+
+
+def test_conflicts_have_nothing_needless() -> None:
+    words, scores = Words.of(list("abc")), np.zeros((4, 4, 1))
+    found = best_constrained(scores, words, [Children(at_least=1)])
+    assert sorted(found.conflict) == [
+        f"at least 1 child under word {k} ({w!r})" for k, w in ((1, "a"), (2, "b"), (3, "c"))
+    ]
+    named = Row((ALL,), 7, 9, "a cycle of my own")
+    assert best_constrained(scores, words, [Rows(named)]).conflict == ("a cycle of my own",)
+
+
+def test_conflicts_conflict_and_none_can_be_left_out() -> None:
+    looked_at = 0
+    for seed in range(400):
+        scores, words, constraints, single_root = random_problem(seed)
+        if not np.isfinite(scores[:, 1:]).all() or len(words.forms) > 5:
+            continue
+        found = best_constrained(scores, words, constraints, single_root=single_root)
+        if found.heads is not None:
+            continue
+        looked_at += 1
+        rows = {row for c in constraints for row in c.rows(words) if row.is_hard and row.why in found.conflict}
+        flat = np.zeros(scores.shape)
+        root = "one word under the root" in found.conflict
+        assert by_enumeration(flat, words, [Rows(*rows)], root) == -math.inf
+        for why in found.conflict:
+            rest = [row for row in rows if row.why != why]
+            assert by_enumeration(flat, words, [Rows(*rest)], root and not why.startswith("one word under")) == 0.0
+    assert looked_at > 15
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 0}, "heads is 0; wanted a whole number from 1 on"),
+        ({"labels": 1.5}, r"labels is 1\.5; wanted a whole number from 1 on"),
+        ({"seconds": math.nan}, "the time limit is nan; wanted seconds from 0 on"),
+        ({"scores": np.full((4, 4, 1), np.nan)}, r"scores\[0, 1, 0\] is nan"),
+        ({"scores": np.zeros((3, 3, 1))}, "words: 3, but scores are of 2"),
+        ({"scores": np.zeros((4, 4))}, r"scores must have shape \[N, N, L\]"),
+        ({"constraints": "ud"}, "constraints is 'ud'; read files of them by lp.load_constraints"),
+        ({"constraints": Projective()}, "constraints must be a list of them, got Projective"),
+        ({"constraints": [3]}, r"constraints\[0\] must be a constraint"),
+        ({"constraints": [Span(1, 7)]}, "7"),
+    ],
+)
+def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
+    given = {"scores": np.zeros((4, 4, 1)), "words": Words.of(list("abc")), **change}
+    with pytest.raises(ValueError, match=message):
+        best_constrained(given.pop("scores"), given.pop("words"), **given)
+
+
+def test_no_words_and_one_word() -> None:
+    none = best_constrained(np.zeros((1, 1, 1)), Words.of([]))
+    assert none.certified and none.heads == [-1] and none.score == 0.0
+    one = best_constrained(np.ones((2, 2, 1)), Words.of(["a"]), (c for c in [Projective()]))
+    assert one.certified and one.heads == [-1, 0] and one.score == 1.0
 
 
 def test_labels_that_a_model_does_not_know_ask_for_nothing() -> None:

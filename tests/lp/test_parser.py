@@ -15,6 +15,8 @@ import typer
 from typer.testing import CliRunner
 
 from gpuparse.cli.parse import parse
+from gpuparse.corpus import parse_corpus
+from gpuparse.corpus.output import FileOutput
 from gpuparse.data import read_conllu, write_conllu
 from gpuparse.data.batches import collate
 from gpuparse.data.sentence import ConlluError
@@ -159,6 +161,33 @@ def test_the_command(model: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0 and not result.stderr
     for sentence in read_conllu(tmp_path / "b.conllu"):
         assert all(sentence.heads.count(h) <= 2 for h in range(1, len(sentence) + 1))
+
+
+def test_the_command_on_labels_that_the_model_does_not_know(model: Path, tmp_path: Path) -> None:
+    write_conllu(sentences(3), tmp_path / "in.conllu")
+    file = tmp_path / "c.toml"
+    file.write_text('[[constraint]]\nkind = "projective"\n[[constraint]]\nkind = "unique"\nlabels = ["zz", "xx"]\n')
+    arguments = (model, tmp_path / "in.conllu", "-o", tmp_path / "out.conllu", "--constraints", file)
+    result = command(*arguments)
+    assert result.exit_code == 0
+    assert f"{file}: the model knows none of the labels of constraint 2 (xx, zz)\n" in result.stderr
+    assert not command(*arguments, "--quiet").stderr
+
+
+def test_resumed_with_other_constraints(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_conllu(sentences(20), tmp_path / "in.conllu")
+    (tmp_path / "c.toml").write_text('[[constraint]]\nkind = "children"\nat_most = 2\n')
+    run_it = partial(command, model, tmp_path / "in.conllu", "-o", tmp_path / "out.conllu", "--constraints")
+    defaults: Any = parse_corpus.__kwdefaults__
+    monkeypatch.setitem(defaults, "save_seconds", 0.0)
+    monkeypatch.setitem(defaults, "window", 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileOutput, "finish", lambda *_: sys.exit(7))
+        assert run_it(tmp_path / "c.toml").exit_code == 7
+    result = run_it("ud", "--resume")
+    assert result.exit_code == 1 and "constraints (digests of their files): [" in result.stderr
+    assert "give the same, or --overwrite to start anew" in result.stderr
+    assert run_it(tmp_path / "c.toml", "--resume").exit_code == 0
 
 
 def test_the_command_on_what_some_sentences_do_not_have(model: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from numbers import Integral
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool
@@ -16,22 +18,29 @@ from gpuparse.lp.rows import Box, Row
 if TYPE_CHECKING:
     from gpuparse.lp.check import Trees
 
-Arc = tuple[int, int, str | None]
-"""Head, word, and a label or None for any."""
+Arc = tuple[int | None, int, str | None]
+"""Head, word and label; None is any head, or any label."""
 
 
 @dataclass(frozen=True)
 class Arcs(Constraint):
-    """Arcs that the tree has, or that it does not."""
+    """Arcs that the tree has, or that it does not: (head, word), (head, word, label), or (None, word, label)."""
 
     required: tuple[Arc, ...] = ()
     forbidden: tuple[Arc, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("required", "forbidden"):
+            given: Any = getattr(self, name)
+            arcs = given if isinstance(given, Iterable) else [given]
+            object.__setattr__(self, name, tuple(_arc(name, each) for each in arcs))
+
     def rows(self, words: Words) -> Iterator[Row]:
         for arcs, wanted in ((self.required, 1), (self.forbidden, 0)):
             for head, word, label in arcs:
-                box = Box(frozenset({head}), frozenset({word}), words.numbers(None if label is None else [label]))
-                why = f"{'the' if wanted else 'no'} arc {head} -> {word}" + (f" ({label})" if label else "")
+                heads = None if head is None else frozenset({head})
+                box = Box(heads, frozenset({word}), words.numbers(None if label is None else [label]))
+                why = f"{'the' if wanted else 'no'} arc {_shown(head, word)}" + (f" ({label})" if label else "")
                 yield Row((box,), wanted, wanted, why)
 
     def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
@@ -39,14 +48,33 @@ class Arcs(Constraint):
         for arcs, wanted in ((self.required, True), (self.forbidden, False)):
             for head, word, label in arcs:
                 known = trees.labelled(None if label is None else {label})
-                there = ((trees.heads == head) & known)[:, min(word, last)]
+                there = (known if head is None else known & (trees.heads == head))[:, min(word, last)]
                 broken = broken | (there != wanted)
         return broken
 
     def check(self, words: Words) -> None:
         for head, word, _ in (*self.required, *self.forbidden):
-            if head not in words.nodes or word not in words.words or head == word:
-                raise ValueError(f"no arc {head} -> {word} in a sentence of {len(words.words)} words; name others")
+            if word not in words.words or not (head is None or head in words.nodes):
+                raise ValueError(f"no arc {_shown(head, word)} in a sentence of {words.size()}; name others")
+
+
+def _arc(what: str, given: Any) -> Arc:
+    """An arc that some sentence could have."""
+    parts = tuple(given) if isinstance(given, (tuple, list)) else ()
+    parts = (*parts, None) if len(parts) == 2 else parts
+    kinds = (Integral, NoneType), (Integral,), (str, NoneType)
+    if len(parts) != 3 or not all(map(isinstance, parts, kinds)):
+        raise ValueError(f"{what} has {given!r}; wanted arcs as in (2, 1, 'nsubj'): head, word and label")
+    head, word, label = parts
+    if head is None and label is None:
+        raise ValueError(f"{what} has an arc {_shown(head, word)} without a label; name its head or its label")
+    if word < 1 or head == word or (head is not None and head < 0):
+        raise ValueError(f"no arc {_shown(head, word)} in any sentence; words count from 1, the root is 0")
+    return None if head is None else int(head), int(word), label
+
+
+def _shown(head: int | None, word: int) -> str:
+    return f"{'*' if head is None else head} -> {word}"
 
 
 @dataclass(frozen=True)
@@ -72,4 +100,4 @@ class Span(Constraint):
 
     def check(self, words: Words) -> None:
         if self.last not in words.words:
-            raise ValueError(f"no span from {self.first} to {self.last} in a sentence of {len(words.words)} words")
+            raise ValueError(f"no span from {self.first} to {self.last} in a sentence of {words.size()}")

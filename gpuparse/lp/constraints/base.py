@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +76,7 @@ class Words:
     ) -> Words:
         """Of a sentence's words and their tags, without the root, and the names of the labels."""
         if tags is not None and len(tags) != len(forms):
-            raise ValueError(f"tags: {len(tags)} for {len(forms)} words")
+            raise ValueError(f"tags: {len(tags)} for {_words(len(forms))}")
         numbers = {name: number for number, name in enumerate(labels)}
         return cls(("", *forms), ("", *(tags if tags is not None else [""] * len(forms))), numbers, sentence)
 
@@ -117,6 +117,14 @@ class Words:
         """A node in a message."""
         return f"word {node} ({self.forms[node]!r})" if node else "the root"
 
+    def size(self) -> str:
+        """How many words there are, in a message."""
+        return _words(len(self.words))
+
+
+def _words(number: int) -> str:
+    return "1 word" if number == 1 else f"{number:,} words"
+
 
 def matching(names: Iterable[str], labels: Mapping[str, int]) -> dict[str, int]:
     """Those of the labels that are named, or that begin as a name that ends in ``*`` does."""
@@ -130,6 +138,24 @@ def matching(names: Iterable[str], labels: Mapping[str, int]) -> dict[str, int]:
         elif name in labels:
             found[name] = labels[name]
     return found
+
+
+def as_names(what: str, given: Any) -> frozenset[str]:
+    """A set of names, from any collection of them; ``what`` they are for is said where they are none."""
+    if not isinstance(given, str) and isinstance(given, Iterable):
+        names = list(given)
+        if all(isinstance(name, str) for name in names):
+            return frozenset(names)
+    example = repr(given) if isinstance(given, str) else "'nsubj'"
+    raise ValueError(f"{what} is {given!r}; wanted a set of names, as in {{{example}}}")
+
+
+def take_names(constraint: Any) -> None:
+    """Make sets of the names that a constraint was given, in all its fields that are sets of them, or None."""
+    for each in fields(constraint):
+        given = getattr(constraint, each.name)
+        if each.type == "frozenset[str]" or (each.type == "frozenset[str] | None" and given is not None):
+            object.__setattr__(constraint, each.name, as_names(each.name, given))
 
 
 class Constraint(ABC):
@@ -171,16 +197,33 @@ class Constraint(ABC):
         """A ValueError if it cannot be asked of a sentence, for it names a word that is not there."""
 
 
+def innermost(constraint: Constraint) -> Constraint:
+    """What ``Soft`` and ``Only`` were made of."""
+    while isinstance(constraint, (Soft, Only)):
+        constraint = constraint.constraint
+    return constraint
+
+
+def _check_is_one(made: str, given: Any) -> None:
+    if not isinstance(given, Constraint):
+        raise ValueError(f"{made} is made of a constraint (see gpuparse.lp), got {type(given).__name__}")
+
+
 @dataclass(frozen=True)
 class Soft(Constraint):
-    """A constraint that may be broken: each unit by which one of its rows is off costs ``weight``."""
+    """A constraint that may be broken: each unit by which one of its rows is off costs ``weight``.
+
+    What several objects ask for alike is paid for several times.
+    """
 
     constraint: Constraint
     weight: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
-            raise ValueError(f"weight is {self.weight!r}; wanted a number above 0")
+        _check_is_one("Soft", self.constraint)
+        weight: Any = self.weight
+        if not isinstance(weight, (int, float, np.floating)) or not 0 < weight <= sys.float_info.max:
+            raise ValueError(f"weight is {weight!r}; wanted a number above 0")
 
     def rows(self, words: Words) -> Iterator[Row]:
         return self._soft(self.constraint.rows(words))
@@ -192,10 +235,9 @@ class Soft(Constraint):
         return self._soft(self.constraint.separated(words, weights, hard=False))
 
     def _soft(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The same row of another soft constraint is paid for by itself."""
         for row in rows:
             share = (row.boxes, row.low, row.high) if row.share is None else row.share
-            yield replace(row, weight=self.weight, share=(self, share))
+            yield replace(row, weight=self.weight, share=(id(self), share))
 
     def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
         return self.constraint.breaks(trees)
@@ -211,6 +253,10 @@ class Only(Constraint):
     constraint: Constraint
     sentences: frozenset[str]
 
+    def __post_init__(self) -> None:
+        _check_is_one("Only", self.constraint)
+        take_names(self)
+
     def rows(self, words: Words) -> Iterator[Row]:
         return self.constraint.rows(words) if words.sentence in self.sentences else iter(())
 
@@ -224,6 +270,8 @@ class Only(Constraint):
         ours = [words.sentence in self.sentences for words in trees.words]
         if not any(ours):
             return trees.none()
+        if type(innermost(self.constraint)).breaks is Constraint.breaks:
+            return super().breaks(trees)  # which looks at none of the others
         return self.constraint.breaks(trees) & torch.tensor(ours, device=trees.heads.device)
 
     def check(self, words: Words) -> None:

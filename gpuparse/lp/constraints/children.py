@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool
 from torch import Tensor
 
-from gpuparse.lp.constraints.base import Constraint, Doubles, Words
+from gpuparse.lp.constraints.base import Constraint, Doubles, Words, take_names
 from gpuparse.lp.rows import Box, Row
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ class Unique(Constraint):
     """A1: no head has two children with the same label of these."""
 
     labels: frozenset[str]
+
+    def __post_init__(self) -> None:
+        take_names(self)
 
     def rows(self, words: Words) -> Iterator[Row]:
         for name, number in words.named(self.labels).items():
@@ -70,6 +73,7 @@ class Children(Constraint):
     heads: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
+        take_names(self)
         if self.at_most is not None and self.at_most < self.at_least:
             raise ValueError(f"at_most is {self.at_most}, below at_least, {self.at_least}")
 
@@ -105,10 +109,13 @@ class Children(Constraint):
         labels, children = words.numbers(self.labels), words.tagged(self.tags)
         if labels is not None and not labels:
             return
-        what = " or ".join(sorted(self.labels or self.tags or {"child"}))
+        what = " or ".join(sorted(self.labels or self.tags or {self._child()}))
         for head in sorted(heads):
             why = f"{self._many()} {what} under {words.name(head)}"
             yield Row((Box(frozenset({head}), children, labels),), self.at_least, self._high, why)
+
+    def _child(self) -> str:
+        return "child" if (self.at_least if self.at_most is None else self.at_most) == 1 else "children"
 
     def _many(self) -> str:
         if self.at_least == self.at_most:
@@ -124,6 +131,9 @@ class Leaf(Constraint):
 
     labels: frozenset[str]
     allowed: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        take_names(self)
 
     def rows(self, words: Words) -> Iterator[Row]:
         return self._rows(words, ((p, c) for p in words.words for c in words.words if c != p))
@@ -162,6 +172,12 @@ class LabelUnder(Constraint):
 
     label: str
     heads: frozenset[str]
+
+    def __post_init__(self) -> None:
+        take_names(self)
+        label: Any = self.label
+        if not isinstance(label, str):
+            raise ValueError(f"label is {label!r}; wanted a name, as in 'nsubj'")
 
     def rows(self, words: Words) -> Iterator[Row]:
         return self._rows(words, words.words)

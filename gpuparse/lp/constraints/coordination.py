@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from gpuparse.lp.constraints.base import Constraint, Doubles, Words
+from gpuparse.lp.constraints.base import Constraint, Doubles, Words, as_names, take_names
 from gpuparse.lp.rows import Box, Places, Row
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Coordination(Constraint):
-    """C1 to C4, where the conjunction heads its arguments.
+    """C1 to C4, where the conjunction heads its arguments. Forms of conjunctions are compared in lower case.
 
     Args:
         symmetric: forms of conjunctions with one argument to the right and at least one to the left (C1).
@@ -43,6 +43,14 @@ class Coordination(Constraint):
     tags: frozenset[str] | None = None
     labels: frozenset[str] | None = None
     always: bool = True
+
+    def __post_init__(self) -> None:
+        take_names(self)
+        for name in ("symmetric", "asymmetric", "others"):
+            object.__setattr__(self, name, frozenset(form.lower() for form in getattr(self, name)))
+        classes: Any = self.classes
+        given = classes if isinstance(classes, Iterable) and not isinstance(classes, str) else [classes]
+        object.__setattr__(self, "classes", tuple(as_names("one of classes", each) for each in given))
 
     def rows(self, words: Words) -> Iterator[Row]:
         for i in self._conjunctions(words):

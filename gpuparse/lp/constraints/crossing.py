@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from gpuparse.lp.constraints.base import Constraint, Words
+from gpuparse.lp.constraints.base import Constraint, Words, take_names
 from gpuparse.lp.rows import Box, Row
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ class Projective(Constraint):
 
     labels: frozenset[str] | None = None
     except_tags: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        take_names(self)
 
     def rows(self, words: Words) -> Iterator[Row]:
         last = len(words.forms)
@@ -60,6 +63,8 @@ class Projective(Constraint):
         a, c, k = np.ogrid[: len(every), : len(every), : len(every)]
         most = np.maximum(_joined(ours, every), _joined(every, ours))
         most[(a >= c) | (k == 0) | (k == a) | (k == c)] = 0.0
+        if not hard:
+            most[k + 0 * (a + c) < a] = 0.0  # a crossing is in one place
         worst = [
             (int(x), int(y), int(z))
             for x, y, z in zip(*np.unravel_index(np.argsort(-most, axis=None)[:CUTS], most.shape), strict=True)
