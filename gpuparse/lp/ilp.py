@@ -159,12 +159,14 @@ class _Search:
 
     def run(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
         first = self._first_arcs(heads, labels, start)
-        self.cycles.update(pairs(self._first_arcs(min(heads, LIKELY), 1, start).max(2)))
-        self.master = master = Master(self.scores, [*self.own, *self.cycles], first)
+        likely = first if heads <= LIKELY else self._first_arcs(LIKELY, 1, start)
+        rows = [*self.own, *pairs(likely.max(2))]
+        self.cycles.update(rows[len(self.own) :])
+        if start is not None:
+            rows += [*self._own(start), *self._asked(start)]
+        self.master = master = Master(self.scores, rows, first)
         self.prices = master.price()
         self.bound = self.prices.bound
-        if start is not None:
-            master.state([*self._own(start), *self._asked(start)])
         while True:
             solution = self._solved(master.solve(self.end - time.monotonic()))
             if solution.status is Status.OPTIMAL and solution.values is not None and solution.prices is not None:

@@ -69,8 +69,7 @@ class Master:
         self._slacks: dict[Hashable, tuple[int, float]] = {}
         self._boxes = _Boxes(self.N, self.L)
         self.grow(first)
-        self.state([one_head(m) for m in range(1, self.N)])
-        self.state(rows)
+        self.state([*(one_head(m) for m in range(1, self.N)), *rows])
 
     def grow(self, arcs: Bools) -> None:
         """Make columns of labelled arcs."""
