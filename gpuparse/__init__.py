@@ -2,20 +2,23 @@
 
 __version__ = "0.1.0"
 
+from gpuparse.bp import BeliefPropagation
 from gpuparse.chain import Tagging, Transitions, viterbi
 from gpuparse.decode import Parse, decode
-from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, TagChains, TrigramChains
+from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TagChains, TrigramChains
 from gpuparse.mst import mst
 from gpuparse.parser import Parser
 from gpuparse.scores import Scores
 from gpuparse.tagger import Tagger
 
 __all__ = [
+    "BeliefPropagation",
     "NonProjectiveTrees",
     "Parse",
     "Parser",
     "ProjectiveTrees",
     "Scores",
+    "SecondOrderTrees",
     "TagChains",
     "Tagger",
     "Tagging",

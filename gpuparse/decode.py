@@ -10,12 +10,14 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from gpuparse.bp.parsing import believe, best_trees
+from gpuparse.distributions import SecondOrderTrees
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.lp.check import as_constraints
@@ -76,14 +78,16 @@ def decode(
 
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
-        method: "mst" (non-projective, first order, exact), "eisner" (projective, first order, exact), "ilp" (first and
-            second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), or "auto": the first of these that
-            takes the scores and the options.
+        method: "mst" (non-projective, first order, exact), "eisner" (projective, first and second order, exact), "ilp"
+            (first and second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), "bp" (first and second
+            order, belief propagation: see ``gpuparse.bp``), or "auto": the first of these that takes the scores and
+            the options.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
             and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
-            proven; ``time_limit`` in seconds a sentence.
+            proven; ``time_limit`` in seconds a sentence. Those of "bp": ``iterations``, ``tolerance``, ``damping`` and
+            ``schedule``, as of ``BeliefPropagation``.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -150,12 +154,77 @@ def _first_order(
     )
 
 
+def _second_order(scores: Scores, single_root: bool) -> Parse:
+    """An exact best projective tree under arcs, labels, siblings and grandparents."""
+    folded = scores.fold_labels()
+    trees = SecondOrderTrees(
+        folded.arcs.detach(),
+        folded.lengths,
+        siblings=scores.siblings,
+        grandparents=scores.grandparents,
+        single_root=single_root,
+        validate_args=scores.validate_args,
+    )
+    with torch.no_grad():
+        heads = trees.argmax
+    found = heads[:, 1] >= 0
+    score = scores.total(heads)
+    return Parse(
+        heads=heads,
+        labels=None if scores.labels is None else scores.best_labels(heads),
+        score=score,
+        bound=torch.where(found, score.detach(), torch.inf),
+        certified=found,
+        iterations=torch.ones_like(scores.lengths),
+    )
+
+
 def _mst(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
     return _first_order(scores, MATRIX_TREE, projective=projective, single_root=single_root)
 
 
 def _eisner(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
+    if scores.second_order:
+        return _second_order(scores, single_root)
     return _first_order(scores, EISNER, projective=True, single_root=single_root)
+
+
+def _bp(
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    iterations: int = 10,
+    tolerance: float = 1e-6,
+    damping: float = 0.0,
+    schedule: Literal["parallel", "serial"] = "serial",
+) -> Parse:
+    """The tree with the most links that belief propagation believes in: of little risk, but rarely proven best.
+
+    The bound is that of the best tree were every arc's pairs the best that it can have. A tree with a forbidden pair is
+    replaced by the best one, by "ilp", which waits for the device.
+    """
+    trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
+    structure = EISNER if projective else MATRIX_TREE
+    easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
+    folded = scores.fold_labels()
+    with torch.no_grad():
+        options: dict[str, Any] = {"tolerance": tolerance, "damping": damping, "schedule": schedule}
+        beliefs = believe(folded, **trees, iterations=iterations, **options)
+        heads = best_trees(beliefs, folded, **trees).masked_fill(~easy.certified[:, None], -1)
+    labels = None if scores.labels is None else scores.best_labels(heads)
+    score, found = scores.total(heads, labels), easy.certified
+    if scores.second_order and bool((found & score.isneginf()).any()):
+        exact = _ilp(scores, **trees)
+        lost = score.isneginf()
+        heads = torch.where(lost[:, None], exact.heads, heads)
+        if labels is not None and exact.labels is not None:
+            labels = torch.where(lost[:, None], exact.labels, labels)
+        score, found = scores.total(heads, labels), found & (heads[:, 1] >= 0)
+    certified = found & (score.detach() >= easy.bound)
+    bound = torch.where(certified, score.detach(), torch.maximum(easy.bound, score.detach()))
+    stats = {"residual": beliefs.residuals, "converged": beliefs.converged}
+    return Parse(heads, labels, score, bound, certified, beliefs.iterations, stats)
 
 
 def _ilp(
@@ -224,8 +293,17 @@ def _check_words(words: Sequence[Words], scores: Scores) -> None:
 
 METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "mst": Method(_mst, "maximum spanning arborescence, exact", projective=False, nonprojective=True),
-    "eisner": Method(_eisner, "Eisner's algorithm, exact", projective=True, nonprojective=False),
+    "eisner": Method(
+        _eisner,
+        "Eisner's algorithm, of both orders, exact",
+        projective=True,
+        nonprojective=False,
+        second_order=True,
+    ),
     "ilp": Method(
         _ilp, "integer programs under constraints", projective=True, nonprojective=True, second_order=True, waits=True
+    ),
+    "bp": Method(
+        _bp, "belief propagation, minimum risk", projective=True, nonprojective=True, second_order=True, waits=True
     ),
 }

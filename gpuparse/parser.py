@@ -19,7 +19,6 @@ from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.decode import decode
 from gpuparse.devices import as_device
-from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
 from gpuparse.lp import Constrained, Constraint, Projective, best_constrained, violates
 from gpuparse.lp import Words as Seen
 from gpuparse.lp.check import as_constraints
@@ -125,7 +124,7 @@ class Parser:
         """Heads and labels of sentences, in their order.
 
         Args:
-            method: how to decode (see ``gpuparse.decode``).
+            method: how to decode (see ``gpuparse.decode``); "auto" is "bp" for a parser that was trained by it.
             projective: want projective trees; by default as in training.
             single_root: want one word under the root; by default as in training.
             confidence: also give the probability of each word's arc, under the exact distribution over trees.
@@ -140,6 +139,8 @@ class Parser:
         training = self.config.training
         projective = (training.projective if projective is None else projective) or method == "eisner"
         single_root = training.single_root if single_root is None else single_root
+        if method == "auto" and training.objective in ("bp", "bp_l2"):
+            method = "bp"
         constraints = as_constraints(constraints)
         self.scorer.eval()
         done = [Prediction([], [], [] if confidence else None) for _ in sentences]
@@ -304,8 +305,6 @@ class _Timed:
 
 def _confidence(scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, single_root: bool) -> list[list[float]]:
     """The marginal probability of each word's arc."""
-    trees = (ProjectiveTrees if projective else NonProjectiveTrees)(
-        scores.arcs, scores.lengths, single_root=single_root, validate_args=False
-    )
+    trees = scores.trees(projective=projective, single_root=single_root)
     chosen = trees.marginals.gather(1, heads.clamp(min=0)[:, None])[:, 0]
     return [row[: length + 1] for row, length in zip(chosen.tolist(), scores.lengths.tolist(), strict=True)]

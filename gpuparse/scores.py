@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TreeDistribution
 from gpuparse.parts import Kind, Parts, as_parts
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.trees import Lengths, as_arcs, as_heads, as_lengths, can_look, check_scores, is_word, tree_scores
@@ -100,6 +101,11 @@ class Scores:
         return tuple(kind for kind, parts in both if parts is not None)
 
     @property
+    def parts(self) -> tuple[Parts, ...]:
+        """The families of ``second_order``, in its order."""
+        return tuple(parts for parts in (self.siblings, self.grandparents) if parts is not None)
+
+    @property
     def looks(self) -> bool:
         """Whether values of these scores may be read without waiting, or were asked to be."""
         return can_look(self.arcs, self.validate_args)
@@ -116,6 +122,23 @@ class Scores:
             self.validate_args,
         )
         return made
+
+    def trees(self, *, projective: bool, single_root: bool) -> TreeDistribution:
+        """The exact distribution over trees, labels left out; under pairs of arcs over projective ones alone."""
+        if not self.second_order:
+            family = ProjectiveTrees if projective else NonProjectiveTrees
+            return family(self.arcs, self.lengths, single_root=single_root, validate_args=False)
+        if not projective:
+            pairs = " and ".join(self.second_order)
+            raise ValueError(f"under {pairs} probabilities are known of projective trees alone; ask for these")
+        return SecondOrderTrees(
+            self.arcs,
+            self.lengths,
+            siblings=self.siblings,
+            grandparents=self.grandparents,
+            single_root=single_root,
+            validate_args=False,
+        )
 
     def first_order(self) -> Scores:
         """The arcs and labels alone."""

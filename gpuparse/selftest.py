@@ -11,8 +11,9 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import backend_for
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags, viterbi
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags, second_order, viterbi
 from gpuparse.ops.viterbi import best_chain
+from gpuparse.plain import second_order as plain_second_order
 from gpuparse.tags import chain_scores, is_position, trigram_scores
 from gpuparse.trees import is_tree, tree_scores
 
@@ -78,6 +79,13 @@ def _comparisons(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str
         ]
         for name, compare, tolerance in comparisons:
             yield name, partial(_both_roots, compare, s, arcs, lengths), tolerance
+    for family in ("siblings", "grandsiblings"):
+        scores = _with_pairs(arcs, family)
+        for order, what in enumerate(("marginals", "derivative", "second derivative")):
+            differ_sums = partial(_second_order_sums, scores, lengths, order)
+            yield f"{family} ({what})", differ_sums, rounded if order == 0 else 10 * rounded
+        yield f"{family}_argmax", partial(_second_order_best, scores, lengths), exact
+        yield f"{family}_sample", partial(_second_order_sample, scores, lengths), 0.04
     yield "check", partial(_flags, arcs, lengths), 0.0
     of_chains: list[tuple[str, Callable[[Chains], float], float]] = [
         ("chain (log Z)", partial(_chain_sums, order=0, weighted=False), rounded),
@@ -183,6 +191,61 @@ def _sample(s: Structure, arcs: Tensor, lengths: Tensor, root: bool) -> float:
         counts[:, head] = (heads == head).sum(0).double() / num
     expected = plain.generic.marginals(s.plain_log_partition, arcs, lengths, root)
     return _difference(counts, expected)
+
+
+def _with_pairs(arcs: Tensor, family: str) -> plain_second_order.Scores:
+    """Scores of siblings, and for "grandsiblings" of grandparents, some forbidden but those of a chain."""
+    generator = torch.Generator().manual_seed(3)
+    B, N = arcs.shape[:2]
+    siblings, grandparents = (torch.randn(B, N, N, N, generator=generator, dtype=torch.float64) for _ in range(2))
+    word = torch.arange(N - 1)
+    for x in (siblings, grandparents):
+        barred = torch.rand(x.shape, generator=generator) < 0.1
+        barred[:, word, word, word + 1] = False
+        barred[:, word[:-1], word[1:], word[1:] + 1] = False
+        x[barred] = NEG_INF
+        x[2] *= 100.0
+    return arcs, siblings.to(arcs), grandparents.to(arcs) if family == "grandsiblings" else None
+
+
+def _second_order_sums(scores: plain_second_order.Scores, lengths: Tensor, order: int) -> float:
+    along = [tuple(None if x is None else _direction(x, 5 * k + i) for i, x in enumerate(scores)) for k in range(order)]
+    worst = 0.0
+    for root in (True, False):
+        expected = plain_second_order.derivative(scores, lengths, root, along)  # type: ignore[arg-type]
+        if order == 0:
+            log_z, *found = second_order.marginals(scores, lengths, root)
+            worst = max(worst, _difference(log_z, plain_second_order.log_partition(scores, lengths, root)))
+        else:
+            op = torch.ops.gpuparse.second_order_hvp if order == 1 else torch.ops.gpuparse.second_order_third
+            found = list(op(*scores, lengths, root, *(x for bundle in along for x in bundle)))
+        some = [x for x, y in zip(found, scores, strict=True) if x is not None and y is not None]
+        worst = max(worst, *(_difference(a, b) for a, b in zip(some, expected, strict=True)))
+    return worst
+
+
+def _second_order_best(scores: plain_second_order.Scores, lengths: Tensor) -> float:
+    worst = 0.0
+    for root in (True, False):
+        found = second_order.argmax(scores, lengths, root)
+        if not bool(is_tree(found, lengths, projective=True, single_root=root).all()):
+            return float("inf")
+        expected = plain_second_order.argmax(scores, lengths, root)
+        both = (plain_second_order.tree_scores(scores, heads, lengths) for heads in (found, expected))
+        worst = max(worst, _difference(*both))
+    return worst
+
+
+def _second_order_sample(scores: plain_second_order.Scores, lengths: Tensor) -> float:
+    num, arcs = 4000, scores[0]
+    with torch.random.fork_rng(devices=[arcs.device] if arcs.is_cuda else []):
+        torch.manual_seed(0)
+        heads = second_order.sample(scores, lengths, True, num)
+    if not bool(is_tree(heads, lengths, projective=True, single_root=True).all()):
+        return float("inf")
+    node = torch.arange(arcs.shape[1], device=arcs.device)
+    counts = (heads[:, :, None, :] == node[:, None]).double().mean(0)
+    return _difference(counts, plain_second_order.derivative(scores, lengths, True)[0])
 
 
 def _flags(arcs: Tensor, lengths: Tensor) -> float:

@@ -32,9 +32,10 @@ def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...]
     if callable(node):
         results = node(*given)
         return results if isinstance(results, tuple) else (results,), list(node.next_functions)
-    if (
-        "marginals" in node.name() or "gradient" in node.name()
-    ):  # two outputs: log Z and the marginals, or of two inputs
+    name = node.name()
+    if "second_order" in name:  # log Z and three kinds of marginals, or a derivative of these
+        given = [*given, None, None, None][: 4 if "marginals" in name else 3]
+    elif "marginals" in name or "gradient" in name:  # two outputs: log Z and the marginals, or of two inputs
         given = [*given, None][:2]
     results = [g for g in node.apply(*given) if g is not None]
     return tuple(results), [f for f in node.next_functions if f[0] is not None]
@@ -99,6 +100,31 @@ def try_distributions() -> int:
         expect(gp.mst(arcs, lengths, single_root=single_root), B, N)
         with torch.no_grad():
             expect(make().log_partition, B), expect(make().marginals, B, N, N), expect(make().entropy(), B)
+        checks += 1
+    return checks
+
+
+def try_second_order() -> int:
+    B, N, checks = 3, 5, 0
+    families = itertools.product((("siblings",), ("grandparents",), ("siblings", "grandparents")), (True, False))
+    for names, single_root in families:
+        arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
+        lengths = torch.empty(B, dtype=torch.int64, device="cuda")
+        pairs = {name: torch.empty(B, N, N, N, device="cuda", requires_grad=True) for name in names}
+        p, q = (gp.SecondOrderTrees(arcs, lengths, single_root=single_root, **pairs) for _ in "pq")
+        for leaf in (arcs, *pairs.values()):
+            first = gradient(expect(p.log_partition, B), leaf)
+            second = gradient(expect(first, *leaf.shape), leaf)
+            expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
+            expect(gradient(expect(p.marginals, B, N, N), leaf), *leaf.shape)
+            expect(gradient(expect(p.entropy(), B), leaf), *leaf.shape)
+            expect(gradient(expect(kl_divergence(p, q), B), leaf), *leaf.shape)
+            expect(gradient(expect(p.max, B), leaf), *leaf.shape)
+        expect(p.sibling_marginals, B, N, N, N), expect(p.grandparent_marginals, B, N, N, N)
+        trees, scores = p.topk(3)
+        expect(trees, 3, B, N), expect(gradient(expect(scores, 3, B), arcs), B, N, N)
+        samples = expect(p.sample((4, 2)), 4, 2, B, N)
+        expect(gradient(expect(p.log_prob(samples), 4, 2, B), arcs), B, N, N)
         checks += 1
     return checks
 
@@ -207,4 +233,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
-        print(f"{try_distributions() + try_chains() + try_viterbi() + try_plain_path() + try_constraints()} ok")
+        trees = try_distributions() + try_second_order()
+        print(f"{trees + try_chains() + try_viterbi() + try_plain_path() + try_constraints()} ok")

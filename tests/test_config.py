@@ -251,7 +251,7 @@ def test_words_want_vectors():
 
 @pytest.mark.parametrize("objective", ["perceptron", "mira"])
 def test_objectives_of_templates(objective):
-    refused(f"training.objective is '{objective}'; wanted nll, local or hinge", training={"objective": objective})
+    refused(f"training.objective is '{objective}'; wanted nll, local, hinge", training={"objective": objective})
     Config.from_dict({"training": {"objective": objective}, "scorer": {"kind": "templates"}})
 
 

@@ -209,7 +209,7 @@ def test_single_root_is_the_default() -> None:
 def test_what_cannot_be_done() -> None:
     scores = Scores(torch.zeros(1, 4, 4))
     with pytest.raises(
-        ValueError, match=r'^method "mst" finds non-projective trees; for projective=True use "eisner" or "ilp"$'
+        ValueError, match=r'"mst" finds non-projective trees; for projective=True use "eisner" or "ilp"'
     ):
         decode(scores, "mst", projective=True)
     with pytest.raises(ValueError, match=r"^method must be one of auto, mst, eisner.*, got 'cky'$"):
@@ -222,7 +222,7 @@ def test_what_cannot_be_done() -> None:
         decode(scores.arcs)  # type: ignore[arg-type]
 
 
-@exact
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.second_order])
 @pytest.mark.parametrize("kind", ["siblings", "grandparents"])
 def test_first_order_methods_refuse_pairs(kind: str, method: str) -> None:
     scores = Scores(torch.zeros(1, 4, 4), **{kind: torch.zeros(1, 4, 4, 4)})

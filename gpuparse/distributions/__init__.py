@@ -3,6 +3,7 @@
 from gpuparse.distributions.chains import ChainDistribution
 from gpuparse.distributions.nonprojective import NonProjectiveTrees
 from gpuparse.distributions.projective import ProjectiveTrees
+from gpuparse.distributions.second_order import SecondOrderTrees
 from gpuparse.distributions.tag_chains import TagChains
 from gpuparse.distributions.trees import TreeDistribution
 from gpuparse.distributions.trigram_chains import TrigramChains
@@ -11,6 +12,7 @@ __all__ = [
     "ChainDistribution",
     "NonProjectiveTrees",
     "ProjectiveTrees",
+    "SecondOrderTrees",
     "TagChains",
     "TreeDistribution",
     "TrigramChains",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gpuparse.config import TrainingConfig
 from gpuparse.data.batches import Batch
+from gpuparse.scores import Scores
 from gpuparse.train.distributed import Processes
 from gpuparse.train.learner import AnyBatch
 from gpuparse.train.objectives import label_loss, tree_objective
@@ -27,7 +28,7 @@ class Descent(ABC, Generic[AnyBatch]):
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:
-        if config.objective not in ("nll", "local", "hinge"):
+        if config.objective not in ("nll", "local", "hinge", "bp", "bp_l2"):
             raise ValueError(f"training.objective: {config.objective!r} is not trained by gradients")
         self.model = model
         self.config = config
@@ -141,6 +142,7 @@ class GradientLearner(Descent[Batch]):
             projective=config.projective,
             single_root=config.single_root,
             margin=config.margin,
+            iterations=config.bp_iterations,
         )
 
     def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:
@@ -149,12 +151,15 @@ class GradientLearner(Descent[Batch]):
         with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
             scored = self.model(batch)
             labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
+            made = [scored.scores.arcs, *(parts.dense() for parts in scored.scores.parts)]
         clock = Stopwatch(device)
-        arcs = scored.scores.arcs.detach().requires_grad_()
-        trees = self.objective(arcs, batch.lengths, batch.heads).sum() / words
-        (gradient,) = torch.autograd.grad(trees, arcs)
+        cut = [each.detach().requires_grad_() for each in made]
+        parts = dict(zip(scored.scores.second_order, cut[1:], strict=True))
+        scores = Scores(cut[0], batch.lengths, **parts, validate_args=False)
+        trees = self.objective(scores, batch.heads).sum() / words
+        gradients = torch.autograd.grad(trees, cut)
         inference = clock.seconds()
-        torch.autograd.backward([scored.scores.arcs, labels], [gradient, None])
+        torch.autograd.backward([*made, labels], [*gradients, None])
         return (trees.detach() + labels.detach()).double(), inference
 
 

@@ -1,8 +1,9 @@
-"""Losses of a batch of trees: exact likelihood, head selection, structured hinge."""
+"""Losses of a batch of trees: likelihood, head selection, structured hinge, beliefs; of first or second order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -10,32 +11,25 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.mst import mst
+from gpuparse.bp.parsing import log_partition, squared_loss
+from gpuparse.scores import Scores
 from gpuparse.trees import is_word
 
-Objective = Callable[[Float[Tensor, "B N N"], Int64[Tensor, " B"], Int64[Tensor, "B N"]], Float[Tensor, " B"]]
+SCHEDULE = "serial"  # of belief propagation: in parallel strong pairs swing to and fro, and their scores run away
+Objective = Callable[[Scores, Int64[Tensor, "B N"]], Float[Tensor, " B"]]
 
 
 def negative_log_likelihood(
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    heads: Int64[Tensor, "B N"],
-    *,
-    projective: bool,
-    single_root: bool,
+    scores: Scores, heads: Int64[Tensor, "B N"], *, projective: bool, single_root: bool
 ) -> Float[Tensor, " B"]:
     """−log p(heads), exactly, over all (projective) trees; ``heads`` are known to be one of them."""
-    trees = ProjectiveTrees if projective else NonProjectiveTrees
-    log_partition = trees(arcs, lengths, single_root=single_root, validate_args=False).log_partition
-    return log_partition - _sum_arcs(arcs, heads)
+    log_partition = scores.trees(projective=projective, single_root=single_root).log_partition
+    return log_partition - scores.total(heads).to(log_partition.dtype)
 
 
-def head_selection(
-    arcs: Float[Tensor, "B N N"], lengths: Int64[Tensor, " B"], heads: Int64[Tensor, "B N"]
-) -> Float[Tensor, " B"]:
+def head_selection(scores: Scores, heads: Int64[Tensor, "B N"]) -> Float[Tensor, " B"]:
     """Each word chooses its head by itself, no tree wanted: Σ_m −log softmax(arcs[·, m])[head of m]."""
-    nodes = arcs.shape[-1]
+    arcs, lengths, nodes = scores.arcs, scores.lengths, scores.arcs.shape[-1]
     inside = torch.arange(nodes, device=arcs.device) <= lengths[:, None]
     itself = torch.eye(nodes, dtype=torch.bool, device=arcs.device)
     allowed = inside[:, :, None] & ~itself
@@ -47,28 +41,22 @@ def head_selection(
 
 
 def structured_hinge(
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    heads: Int64[Tensor, "B N"],
-    *,
-    projective: bool,
-    single_root: bool,
-    margin: float,
+    scores: Scores, heads: Int64[Tensor, "B N"], *, projective: bool, single_root: bool, margin: float
 ) -> Float[Tensor, " B"]:
     """max over trees of score + ``margin`` × wrong heads, minus the score of ``heads``: cost-augmented decoding."""
+    arcs, lengths = scores.arcs, scores.lengths
     cost = torch.full_like(arcs, margin).scatter_(1, heads.clamp(min=0)[:, None], 0.0)
-    augmented = arcs.detach() + cost
-    if projective:
-        best = ProjectiveTrees(augmented, lengths, single_root=single_root, validate_args=False).argmax
-    else:
-        best = mst(augmented, lengths, single_root=single_root, validate_args=False)
+    augmented = Scores(
+        arcs.detach() + cost,
+        lengths,
+        siblings=scores.siblings,
+        grandparents=scores.grandparents,
+        validate_args=False,
+    )
+    with torch.no_grad():
+        best = augmented.trees(projective=projective, single_root=single_root).argmax
     wrong = ((best != heads) & is_word(lengths, arcs.shape[-1])).sum(-1)
-    return (_sum_arcs(arcs, best) + margin * wrong - _sum_arcs(arcs, heads)).clamp(min=0)
-
-
-def _sum_arcs(arcs: Float[Tensor, "B N N"], heads: Int64[Tensor, "B N"]) -> Float[Tensor, " B"]:
-    chosen = arcs.gather(1, heads.clamp(min=0)[:, None])[:, 0]
-    return torch.where(heads >= 0, chosen, 0.0).sum(-1)
+    return (scores.total(best) + margin * wrong - scores.total(heads)).clamp(min=0).to(arcs.dtype)
 
 
 def label_loss(scores: Float[Tensor, "B N L"], labels: Int64[Tensor, "B N"]) -> Float[Tensor, " B"]:
@@ -77,16 +65,38 @@ def label_loss(scores: Float[Tensor, "B N L"], labels: Int64[Tensor, "B N"]) -> 
     return losses.view(labels.shape).sum(-1)
 
 
+def bethe_likelihood(
+    scores: Scores, heads: Int64[Tensor, "B N"], *, projective: bool, single_root: bool, iterations: int
+) -> Float[Tensor, " B"]:
+    """−log p(heads) as belief propagation has it; the gradient is what the factors believe less what is right."""
+    options = {"iterations": iterations, "tolerance": 1e-4, "schedule": SCHEDULE}
+    log_z = log_partition(scores, projective=projective, single_root=single_root, **options)
+    return (log_z - scores.total(heads)).to(scores.arcs.dtype)
+
+
+def belief_loss(
+    scores: Scores, heads: Int64[Tensor, "B N"], *, projective: bool, single_root: bool, iterations: int
+) -> Float[Tensor, " B"]:
+    """Σ over links of (belief − truth)², its gradient through all iterations."""
+    options = {"iterations": iterations, "tolerance": 0.0, "schedule": SCHEDULE}
+    loss = squared_loss(scores, heads, projective=projective, single_root=single_root, **options)
+    return loss.to(scores.arcs.dtype)
+
+
 def tree_objective(
-    name: Literal["nll", "local", "hinge"], *, projective: bool, single_root: bool, margin: float
+    name: Literal["nll", "local", "hinge", "bp", "bp_l2"],
+    *,
+    projective: bool,
+    single_root: bool,
+    margin: float,
+    iterations: int = 5,
 ) -> Objective:
-    """The loss of the arcs by its name in the configuration."""
+    """The loss of a tree by its name in the configuration."""
     if name == "local":
         return head_selection
+    if name in ("bp", "bp_l2"):
+        loss = bethe_likelihood if name == "bp" else belief_loss
+        return partial(loss, projective=projective, single_root=single_root, iterations=iterations)
     if name == "hinge":
-        return lambda arcs, lengths, heads: structured_hinge(
-            arcs, lengths, heads, projective=projective, single_root=single_root, margin=margin
-        )
-    return lambda arcs, lengths, heads: negative_log_likelihood(
-        arcs, lengths, heads, projective=projective, single_root=single_root
-    )
+        return partial(structured_hinge, projective=projective, single_root=single_root, margin=margin)
+    return partial(negative_log_likelihood, projective=projective, single_root=single_root)

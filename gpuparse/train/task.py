@@ -69,17 +69,24 @@ class Parsing(Task):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Pairs of arcs are scored where asked for, but every objective and decoder here is of single arcs. What only a
-        tagger has was meant for one."""
+        """Pairs of arcs are learned by exact sums and maxima, which there are over projective trees, or by belief
+        propagation. What only a tagger has was meant for one."""
         for section, name in (("data", "tags"), ("training", "transition_l1"), ("training", "transition_l2")):
             value = getattr(getattr(config, section), name)
             if value != getattr(getattr(Config(), section), name):
                 raise ValueError(f"{section}.{name} is {value!r}, and a parser has none; --task tag trains a tagger")
+        objective = config.training.objective
         for name in ("grandparents", "siblings"):
-            if getattr(config.scorer, name):
+            if not getattr(config.scorer, name) or objective in ("bp", "bp_l2"):
+                continue
+            if objective == "local":
                 raise ValueError(
-                    f"scorer.{name}: training.objective {config.training.objective!r} is first order and would not "
-                    "learn them; set it to 0"
+                    f"scorer.{name}: training.objective 'local' is first order; take nll, hinge, bp or bp_l2"
+                )
+            if not config.training.projective:
+                raise ValueError(
+                    f"scorer.{name}: training.objective {objective!r} learns them over projective trees; "
+                    "set training.projective = true, or the objective to bp or bp_l2"
                 )
 
     def batch(self, indices: Sequence[int]) -> Batch | None:

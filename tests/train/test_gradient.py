@@ -20,6 +20,7 @@ from gpuparse.train.objectives import label_loss
 from gpuparse.train.treebank import is_projective
 from tests.train.small import NO_DROPOUT, TEMPLATES, batch_of, config, parser_and_batch, sentences
 
+SECOND = ("training.projective=true", "scorer.grandparents=3", "scorer.siblings=3")
 OBJECTIVES = {
     "nll": ("training.objective=nll",),
     "nll, projective": ("training.objective=nll", "training.projective=true"),
@@ -27,6 +28,11 @@ OBJECTIVES = {
     "hinge": ("training.objective=hinge",),
     "hinge, projective": ("training.objective=hinge", "training.projective=true"),
     "templates": ("training.objective=nll", *TEMPLATES),
+    "second order": (*SECOND, "training.objective=nll"),
+    "second order, hinge": (*SECOND, "training.objective=hinge"),
+    "belief propagation": (*SECOND[1:], "training.objective=bp"),
+    "belief propagation, L2": (*SECOND[1:], "training.objective=bp_l2"),
+    "second order, templates": ("training.objective=nll", *TEMPLATES, *SECOND),
 }
 objectives = pytest.mark.parametrize("objective", OBJECTIVES)
 
@@ -211,7 +217,7 @@ def test_gradient_is_that_of_the_whole_loss(objective):
     found = {name: parameter.grad for name, parameter in learner.parameters.items()}
     learner.optimizer.zero_grad(set_to_none=True)
     scored = learner.model(batch)
-    trees = learner.objective(scored.scores.arcs, batch.lengths, batch.heads).sum()
+    trees = learner.objective(scored.scores, batch.heads).sum()
     plain = (trees + label_loss(scored.label_scores(batch.heads), batch.labels).sum()) / words
     plain.backward()
     assert math.isclose(float(loss), float(plain.detach()), rel_tol=1e-6)

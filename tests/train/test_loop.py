@@ -520,6 +520,22 @@ def test_a_treebank_of_one_word(tmp_path, no_curve):
 
 def test_parts_that_are_not_learned(tmp_path):
     for name in ("grandparents", "siblings"):
-        with pytest.raises(ValueError, match=f"^scorer.{name}: training.objective 'nll' is first order"):
+        with pytest.raises(
+            ValueError, match=f"^scorer.{name}: training.objective 'nll' learns them over projective trees"
+        ):
             run(tmp_path, f"scorer.{name}=2")
+        with pytest.raises(ValueError, match=f"^scorer.{name}: training.objective 'local' is first order"):
+            run(tmp_path, f"scorer.{name}=2", "training.objective=local", "training.projective=true")
     assert not list(tmp_path.iterdir())
+
+
+def test_second_order_parser(tmp_path, no_curve):
+    """Learned, saved, loaded, and decoded exactly: no other projective tree scores more."""
+    settings = ("scorer.grandparents=3", "scorer.siblings=3", "training.projective=true", "training.epochs=4")
+    run(tmp_path, *settings)
+    parser = Parser.load(tmp_path)
+    given = list(sentences(6))
+    found = parser.predict(given, confidence=True)
+    other = parser.predict(given, method="ilp")
+    assert [each.heads for each in found] == [each.heads for each in other]
+    assert all(0 <= p <= 1.0001 for each in found for p in each.confidence)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
+from gpuparse.scores import Scores
 from gpuparse.train.objectives import (
     head_selection,
     label_loss,
@@ -34,6 +35,10 @@ def instance(seed: int, *, projective: bool, single_root: bool = True, **options
     return arcs, lengths, heads
 
 
+def of(arcs: Tensor, lengths: Tensor, **parts: Tensor) -> Scores:
+    return Scores(arcs, lengths, validate_args=False, **parts)
+
+
 def enumerations(arcs, lengths, **family):
     return [Enumeration(one[: n + 1, : n + 1], **family) for one, n in zip(arcs, lengths.tolist(), strict=True)]
 
@@ -44,7 +49,7 @@ def enumerations(arcs, lengths, **family):
 def test_likelihood_is_that_of_the_enumeration(seed, projective, single_root):
     family = {"projective": projective, "single_root": single_root}
     arcs, lengths, heads = instance(seed, **family)
-    loss = negative_log_likelihood(arcs, lengths, heads, **family)
+    loss = negative_log_likelihood(of(arcs, lengths), heads, **family)
     listed = enumerations(arcs, lengths, **family)
     want = [-one.log_prob(tree[: n + 1]) for one, tree, n in zip(listed, heads, lengths.tolist(), strict=True)]
     torch.testing.assert_close(loss, torch.stack(want), **EXACT)
@@ -54,7 +59,7 @@ def test_likelihood_is_that_of_the_enumeration(seed, projective, single_root):
 @pytest.mark.parametrize("seed", range(3))
 def test_head_selection_is_a_plain_loop(seed):
     arcs, lengths, heads = instance(seed, projective=False, single_root=False)
-    loss = head_selection(arcs, lengths, heads)
+    loss = head_selection(of(arcs, lengths), heads)
     for b, n in enumerate(lengths.tolist()):
         want = 0.0
         for m in range(1, n + 1):
@@ -69,7 +74,7 @@ def test_head_selection_wants_no_tree():
     heads = torch.full(arcs.shape[:2], -1)
     for row, n in zip(heads, lengths.tolist(), strict=True):
         row[1 : n + 1] = torch.tensor([2, 1, 0, 0, 3])[:n] if n > 1 else 0
-    assert bool(head_selection(arcs, lengths, heads).isfinite().all())
+    assert bool(head_selection(of(arcs, lengths), heads).isfinite().all())
 
 
 @kinds
@@ -78,7 +83,7 @@ def test_head_selection_wants_no_tree():
 def test_hinge_is_the_best_of_the_enumeration(margin, projective, single_root):
     family = {"projective": projective, "single_root": single_root}
     arcs, lengths, heads = instance(4, **family)
-    loss = structured_hinge(arcs, lengths, heads, margin=margin, **family)
+    loss = structured_hinge(of(arcs, lengths), heads, margin=margin, **family)
     for one, tree, n, got in zip(enumerations(arcs, lengths, **family), heads, lengths.tolist(), loss, strict=True):
         wrong = (one.trees[:, 1:] != tree[1 : n + 1]).sum(1)
         want = (one.scores + margin * wrong).max() - one.score(tree[: n + 1])
@@ -93,7 +98,7 @@ def test_hinge_is_nothing_where_the_tree_wins_by_more_than_its_cost(projective):
 
     def loss(lead: float) -> tuple[Tensor, Tensor]:
         scores = (arcs.clamp(-1, 1) + lead * chosen).requires_grad_()
-        value = structured_hinge(scores, lengths, heads, projective=projective, single_root=True, margin=1.0)
+        value = structured_hinge(of(scores, lengths), heads, projective=projective, single_root=True, margin=1.0)
         (gradient,) = torch.autograd.grad(value.sum(), scores)
         return value.detach(), gradient
 
@@ -124,18 +129,18 @@ def test_gradients(name):
     arcs, lengths, heads = instance(6, **family, words=4)
     objective = tree_objective(name.partition(",")[0], margin=1.0, **family)
     unread = never_read(lengths, arcs.shape[1])
-    (gradient,) = torch.autograd.grad(objective(arcs.requires_grad_(), lengths, heads).sum(), arcs)
+    (gradient,) = torch.autograd.grad(objective(of(arcs.requires_grad_(), lengths), heads).sum(), arcs)
     assert bool(gradient.isfinite().all())
     assert not gradient[unread].any()
     finite = arcs.detach().masked_fill(unread, 0.0).requires_grad_()
-    assert gradcheck(lambda x: objective(x, lengths, heads), (finite,))
+    assert gradcheck(lambda x: objective(of(x, lengths), heads), (finite,))
 
 
 @families
 def test_gradient_of_the_likelihood_is_what_is_expected_less_what_is(projective):
     family = {"projective": projective, "single_root": True}
     arcs, lengths, heads = instance(8, **family)
-    loss = negative_log_likelihood(arcs.requires_grad_(), lengths, heads, **family)
+    loss = negative_log_likelihood(of(arcs.requires_grad_(), lengths), heads, **family)
     (gradient,) = torch.autograd.grad(loss.sum(), arcs)
     for b, one in enumerate(enumerations(arcs, lengths, **family)):
         n = int(lengths[b])
@@ -170,7 +175,32 @@ def test_one_word(name):
     """Its only head is the root: nothing to lose, nothing to learn."""
     arcs = torch.randn(2, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     objective = tree_objective(name, projective=False, single_root=True, margin=1.0)
-    loss = objective(arcs, torch.tensor([1, 1]), torch.tensor([[-1, 0], [-1, 0]]))
+    loss = objective(of(arcs, torch.tensor([1, 1])), torch.tensor([[-1, 0], [-1, 0]]))
     torch.testing.assert_close(loss.detach(), torch.zeros(2, dtype=torch.float64), atol=1e-14, rtol=0)
     (gradient,) = torch.autograd.grad(loss.sum(), arcs)
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-14, rtol=0)
+
+
+@kinds
+@pytest.mark.parametrize("kind", [("siblings",), ("grandparents",), ("siblings", "grandparents")])
+def test_second_order_is_that_of_all_projective_trees(kind, single_root):
+    g = torch.Generator().manual_seed(5)
+    n, family = 4, {"projective": True, "single_root": single_root}
+    trees = all_trees(n, **family)
+    arcs = torch.randn(1, n + 1, n + 1, generator=g, dtype=torch.float64)
+    parts = {name: torch.randn(1, *[n + 1] * 3, generator=g, dtype=torch.float64) for name in kind}
+    scores = of(arcs, torch.tensor([n]), **parts)
+    totals = scores.total(trees[:, None])[:, 0]
+    gold = trees[7:8]
+    likelihood = negative_log_likelihood(scores, gold, **family)
+    torch.testing.assert_close(likelihood, (totals.logsumexp(0) - totals[7])[None], **EXACT)
+    wrong = (trees[:, 1:] != gold[:, 1:]).sum(1)
+    hinge = structured_hinge(scores, gold, margin=0.5, **family)
+    torch.testing.assert_close(hinge, (totals + 0.5 * wrong).max()[None] - totals[7], **EXACT)
+    leaves = [arcs, *parts.values()]
+    for loss in (tree_objective(name, margin=0.5, **family) for name in ("nll", "hinge")):
+
+        def of_leaves(x, *y, loss=loss):
+            return loss(of(x, torch.tensor([n]), **dict(zip(kind, y, strict=True))), gold)
+
+        assert gradcheck(of_leaves, [each.clone().requires_grad_() for each in leaves])

@@ -1,0 +1,159 @@
+"""Factors on one link, on the heads of a word, and on listed pairs of links: LINK, EXACTLY1, ATMOST1, NAND, NOT2,
+NO2CYCLE, PAIR (3.3, 3.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpuparse.bp.graph import (
+    Factors,
+    Graph,
+    Messages,
+    ThirdNode,
+    Values,
+    one_of,
+    pair_log_z,
+    pair_message,
+    weights,
+)
+from gpuparse.plain.semiring import NEG_INF
+from gpuparse.trees import as_arcs, as_scores
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Link(Factors):
+    """LINK: a score for each link [B, N, N], as ``arcs`` everywhere else."""
+
+    def __init__(self, arcs: Float[Tensor, "B N N"]) -> None:
+        self.scores: Tensor = as_arcs(arcs)
+
+    def prepare(self, graph: Graph) -> Link:
+        return self.masked(graph.links)
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        return (self.scores,)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        false, true = weights(incoming[0])
+        return graph.add(false, true + self.scores).flatten(1).sum(1)
+
+
+class ExactlyOne(Factors):
+    """EXACTLY1: every word has one head."""
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        return (torch.where(graph.links, -graph.others(incoming[0], 1), 0.0),)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        return torch.where(graph.words, graph.sum(one_of(incoming[0], 1), 1), 0.0).sum(1)
+
+
+class AtMostOne(Factors):
+    """ATMOST1: no word has two heads."""
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        return (-graph.plus_one(graph.others(incoming[0], 1)),)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        forced = (incoming[0] == torch.inf).any(1)
+        none = torch.where(forced, NEG_INF, torch.zeros_like(incoming[0][:, 0]))
+        return graph.add(graph.sum(one_of(incoming[0], 1), 1), none).sum(1)
+
+
+class NotTwo(ThirdNode):
+    """NOT2: a NAND for every two heads i, k of a word j. Messages [B, i, j, k]."""
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        node = torch.arange(graph.nodes, device=incoming[0].device)
+        other = -graph.plus_one(incoming[0].transpose(1, 3))
+        return (torch.where((node[:, None, None] == node), 0.0, other),)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        q = incoming[0]
+        node = torch.arange(graph.nodes, device=q.device)
+        either = pair_log_z(q, q.transpose(1, 3), torch.full_like(q, NEG_INF), graph)
+        alone = graph.add(*weights(q))  # i = k: an edge without a factor
+        order = node[:, None, None] - node
+        return torch.where(order < 0, either, torch.where(order == 0, alone, 0.0)).flatten(1).sum(1)
+
+
+class NoTwoCycle(Factors):
+    """NO2CYCLE: not both i -> j and j -> i."""
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        return (-graph.plus_one(incoming[0].transpose(1, 2)),)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        q = incoming[0]
+        either = pair_log_z(q, q.transpose(1, 2), torch.full_like(q, NEG_INF), graph)
+        return either.triu(1).flatten(1).sum(1)
+
+
+class Pair(Factors):
+    """PAIR: scores of two links being true together.
+
+    Args:
+        pairs: [B, P, 4], the links h -> m and h' -> m' of each pair as h, m, h', m'. A row with a negative entry is
+            padding.
+        scores: [B, P], float32 or float64; -inf forbids the pair.
+    """
+
+    def __init__(self, pairs: Int[Tensor, "B P 4"], scores: Float[Tensor, "B P"]) -> None:
+        self.scores: Tensor = as_scores(scores, "scores")
+        if not isinstance(pairs, Tensor) or pairs.dtype.is_floating_point or pairs.dtype == torch.bool:
+            raise ValueError("pairs must be an integer tensor [B, P, 4]")
+        if scores.dim() != 2 or pairs.shape != (*scores.shape, 4):
+            raise ValueError(
+                f"pairs must have shape [B, P, 4] and scores [B, P], got {list(pairs.shape)} and {list(scores.shape)}"
+            )
+        self.pairs = pairs.long()
+        self._at: Messages = ()
+
+    @property
+    def size(self) -> tuple[int, None, None]:
+        return self.scores.shape[0], None, None
+
+    def prepare(self, graph: Graph) -> Pair:
+        N = graph.nodes
+        h, m, i, j = self.pairs.clamp(0, N - 1).unbind(2)
+        one, other, links = h * N + m, i * N + j, graph.links.flatten(1)
+        inside = (self.pairs >= 0).all(2) & (self.pairs < N).all(2) & (one != other)
+        made = self.masked(inside & links.gather(1, one) & links.gather(1, other))
+        made._at = one, other
+        return made
+
+    def select(self, sentences: Int[Tensor, " S"]) -> Self:
+        made = super().select(sentences)
+        made.pairs = self.pairs[sentences]
+        made._at = tuple(at[sentences] for at in self._at)
+        return made
+
+    def spread(self, values: Values) -> Messages:
+        return tuple(values.links.flatten(1).gather(1, at) for at in self._at)
+
+    def collect(self, messages: Messages, graph: Graph) -> Values:
+        links = graph.zeros().links.flatten(1)
+        for at, message in zip(self._at, messages, strict=True):
+            links = links.scatter_add(1, at, message)
+        return Values(links.unflatten(1, (graph.nodes, graph.nodes)))
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        one, other = incoming
+        return pair_message(other, self.scores, graph), pair_message(one, self.scores, graph)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        one, other = incoming
+        return pair_log_z(one, other, self.scores, graph).sum(1)
+
+
+class Nand(Pair):
+    """NAND: listed pairs of links that may not be true together; ``pairs`` as in PAIR."""
+
+    def __init__(self, pairs: Int[Tensor, "B P 4"]) -> None:
+        super().__init__(pairs, torch.full(pairs.shape[:2], NEG_INF, dtype=torch.float64, device=pairs.device))

@@ -1,0 +1,168 @@
+// Projective trees with scores of grandparents and siblings: log Z, the probabilities of all parts and their
+// directional derivatives by inside and outside, in O(n^4) time and O(n^3) memory.
+#include "grandsiblings.cuh"
+
+// The outside pass: derivatives of log Z by the inside chart, each cell pulling from the spans that used it. Of P and Q
+// are kept those by the sum that A and Z multiply.
+template <class T> struct GrandOutside {
+  typedef typename T::Scalar S;
+  Grid<T> R, L, P, Q, X;
+  double* marks;  // [2, n+1, row]: derivatives by the scores of the arcs of one width, to be summed over g
+  static constexpr int grids = 5;
+  DEVICE GrandOutside(double* work, int n) {
+    Grid<T>* all[grids] = {&R, &L, &P, &Q, &X};
+    const i64 size = T::planes * grid_size(n);
+    for (int k = 0; k < grids; ++k) *all[k] = grid<T>(work + k * size, n);
+    marks = work + grids * size;
+  }
+
+  static DEVICE S sum(const Grid<T>& a, int d, int i, int row) {
+    T v = T::zero();
+    for (int g = 0; g < row; g += W) v = v + a.get(d, i, g);
+    return over_lanes(v.normal());
+  }
+
+  // arc(h, m, v), under(g, h, m, v), beside(h, s, m, v): v is the derivative of log Z by the score of that part
+  template <class Arc, class Under, class Beside>
+  DEVICE void run(const GrandInside<T>& in, int n, Arc arc, Under under, Beside beside) {
+    const int row = heads_row(n);
+    for (int d = n; d >= 1; --d) {
+      // what was one number in a sum over g: the derivatives by it are sums over g
+      LANES(k, (n + 1 - d) * row) {
+        const int i = k / row, h = k % row;
+        S r = S::zero(), l = S::zero(), x = S::zero();
+        const bool before = h < i;  // h heads a span on the left of i..i+d, or on the right of it
+        const int t = before ? i - h : h - i - d;
+        if (t > 0 && h <= n) {
+          const Grid<T> outer = before ? P : Q, whole = before ? R : L, inner = before ? in.P : in.Q;
+          const Triples<T> rows = before ? in.right : in.left;
+          const int start = before ? h : i;
+          T as_x = T::zero(), as_end = T::zero();
+          for (int g = 0; g < row; g += W) {
+            const T y = inner.get(t, before ? h : i + d, g);
+            as_x.mac(outer.get(d + t, start, g), y);
+            as_end.mac(whole.get(d + t, start, g), y);
+          }
+          x = over_lanes(as_x.normal()) * rows.cell(d + t, t, start);
+          const S end = over_lanes(as_end.normal());
+          const S first = t == 1 ? sum(outer, d + 1, start, row) * rows.cell(d + 1, 0, start) : S::zero();
+          r = before ? end : first, l = before ? first : end;
+          beside(h, before ? i : i + d, before ? i + d : i, (x * in.X.cell(d, i, h)).top());
+        }
+        if (d == n && h == 0) r = in.R.cell(n, 0, 0).inverse();
+        R.put_cell(d, i, h, r);
+        L.put_cell(d, i, h, l);
+        X.put_cell(d, i, h, x.normal());
+      }
+      BARRIER();
+      ROWS_PACKS(i, n + 1 - d, g, row) {
+        T r = R.get(d, i, g), l = L.get(d, i, g), p = T::zero(), q = T::zero();
+        for (int e = 1; e <= n - d - i; ++e) {
+          r.mac(X.get(d + e, i, g), in.L.get(e - 1, i + d + 1, g));
+          p.mac(R.get(d + e, i, g), in.R.all(e, i + d, i));
+          p.mac(P.get(d + e, i, g), Lifted<T>::of(in.X.cell(e, i + d, i) * in.right.cell(d + e, d, i)));
+        }
+        for (int s = 1; s <= i; ++s) {
+          l.mac(X.get(d + s, i - s, g), in.R.get(s - 1, i - s, g));
+          q.mac(L.get(d + s, i - s, g), in.L.all(s, i - s, i + d));
+          q.mac(Q.get(d + s, i - s, g), Lifted<T>::of(in.X.cell(s, i - s, i + d) * in.left.cell(d + s, d, i - s)));
+        }
+        r = r.normal(), l = l.normal();
+        p = (p + r).normal(), q = (q + l).normal();
+        R.put(d, i, g, r);
+        L.put(d, i, g, l);
+        P.put(d, i, g, p * in.A.get(d, i, g));
+        Q.put(d, i, g, q * in.Z.get(d, i, g));
+        const Pack to_right = (p * in.P.get(d, i, g)).top(), to_left = (q * in.Q.get(d, i, g)).top();
+        unpack(marks + (i64)i * row + g, to_right);
+        unpack(marks + (i64)(n + 1 + i) * row + g, to_left);
+        for (int k = 0; k < W && g + k <= n; ++k) {
+          const int a = g + k;
+          if (i == 0 || (a >= i && a <= i + d)) continue;
+          under(a, i, i + d, lane_of(to_right, k));
+          under(a, i + d, i, lane_of(to_left, k));
+        }
+      }
+      BARRIER();
+      LANES(k, 2 * (n + 1 - d)) {
+        const bool right = k % 2 == 0;
+        const int i = k / 2, h = right ? i : i + d, m = right ? i + d : i;
+        double total = 0.;
+        for (int g = 0; g <= n; ++g) total += marks[(i64)(right ? i : n + 1 + i) * row + g];
+        if (m == 0) continue;
+        arc(h, m, total);
+        const S inner = (right ? in.L : in.R).cell(d - 1, right ? i + 1 : i, h);
+        const S first = (right ? in.right : in.left).cell(d, 0, i) * inner;
+        beside(h, h, m, (sum(right ? P : Q, d, i, row) * first).top());
+      }
+      BARRIER();
+    }
+  }
+};
+
+template <class T, class In>
+DEVICE bool sum_trees(GrandParts<In> scores, GrandParts<In> u, GrandParts<In> v, double* logz, In* out, In* beside,
+                      In* under, double* work, int N, int n, int single_root, bool must_prove) {
+  GrandInside<T> in(work, n);
+  BARRIER();
+  Range range = in.load(scores, u, v, N, n, single_root, must_prove ? spread_over(0.5 * n * n * (n + 1.), n) : 0.);
+  if (range.bad) {  // poison: the caller may not have checked
+    const In nan = (In)(infinity() - infinity());
+    if (LEADER && logz) *logz = nan;
+    if (out) LANES(k, N * N) out[k] = nan;
+    if (beside) LANES(k, N * N * N) beside[k] = nan;
+    if (under) LANES(k, N * N * N) under[k] = nan;
+    return true;
+  }
+  in.run(n);
+  const double log_z = log_of(in.R.cell(n, 0, 0).primal());
+  if (must_prove && !proven(log_z - log((double)n + 1.), range.log_bound, n)) return false;
+  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + range.shift : log_z);
+  if (!out || !(log_z > -infinity())) return true;
+  GrandOutside<T> outside(work + GrandInside<T>::doubles(n), n);
+  BARRIER();
+  outside.run(in, n,
+              [&](int h, int m, double x) { out[(i64)h * N + m] = (In)x; },
+              [&](int g, int h, int m, double x) { if (under) under[((i64)g * N + h) * N + m] = (In)x; },
+              [&](int h, int s, int m, double x) { if (beside && m > 0) beside[((i64)h * N + s) * N + m] = (In)x; });
+  return true;
+}
+
+// order 0: logz [B], and if out is not null the probabilities of arcs [B, N, N] and, where not null, of siblings and of
+// grandparents [B, N, N, N]; order 1: their derivatives along u; order 2: those along u and v. A sentence without any
+// tree: -inf and zeros. Siblings, and parts of u and v, may be null: all zeros.
+template <class In, int order>
+KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents, const In* u, const In* u_siblings,
+                     const In* u_grandparents, const In* v, const In* v_siblings, const In* v_grandparents,
+                     const i64* lengths, double* logz, In* out, In* beside, In* under, double* work, i64 work_size,
+                     int B, int N, int single_root) {
+  typedef typename Derivative<Pack, order>::type Fast;
+  typedef Ext<Fast> Safe;
+  double* mine = work + SLOT * work_size;
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, N);
+    const i64 cube = (i64)N * N * N;
+    In *o = out ? out + (i64)b * N * N : nullptr, *s = beside ? beside + b * cube : nullptr,
+       *g = under ? under + b * cube : nullptr;
+    double* z = logz ? logz + b : nullptr;
+    BARRIER();
+    if (o) LANES(k, N * N) o[k] = (In)0;
+    if (s) LANES(k, N * N * N) s[k] = (In)0;
+    if (g) LANES(k, N * N * N) g[k] = (In)0;
+    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
+    const GrandParts<In> scores = GrandParts<In>{arcs, siblings, grandparents}.at(b, N),
+                         du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
+                         dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);
+    if (!sum_trees<Fast>(scores, du, dv, z, o, s, g, mine, N, n, single_root, true)) {
+      BARRIER();
+      sum_trees<Safe>(scores, du, dv, z, o, s, g, mine, N, n, single_root, false);
+    }
+  }
+}
+
+EXPORT(grandsiblings_float_0, grandsiblings<float, 0>)
+EXPORT(grandsiblings_float_1, grandsiblings<float, 1>)
+EXPORT(grandsiblings_float_2, grandsiblings<float, 2>)
+EXPORT(grandsiblings_double_0, grandsiblings<double, 0>)
+EXPORT(grandsiblings_double_1, grandsiblings<double, 1>)
+EXPORT(grandsiblings_double_2, grandsiblings<double, 2>)

@@ -1,0 +1,133 @@
+// Projective trees with scores of siblings: log Z, the probabilities of all parts and their directional derivatives by
+// inside and outside, in O(n^3) time.
+#include "siblings.cuh"
+
+// The outside pass: derivatives of log Z by the inside chart, each cell pulling from the spans that used it.
+template <class T> struct SiblingOutside {
+  Chart<T> R, L, P, Q, X;
+  static constexpr int squares = 3;
+  DEVICE SiblingOutside(double* work, int n) {
+    const i64 size = T::planes * square_size(n);
+    R = first_half<T>(work, n), L = second_half<T>(work, n);
+    P = first_half<T>(work + size, n), Q = second_half<T>(work + size, n);
+    X = first_half<T>(work + 2 * size, n);
+    for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
+  }
+
+  // arc(d, i, right, v): v is the derivative of log Z by the score of the arc i -> i+d if right, else of i+d -> i;
+  // row(d, t, i, right, v): by that of the arc and its sibling at distance t
+  template <class Arc, class Row> DEVICE void run(const SiblingInside<T>& in, int n, Arc arc, Row row) {
+    for (int d = n; d >= 1; --d) {
+      PACKS(i, n + 1 - d) {
+        T r = T::zero(), l = T::zero(), p = T::zero(), q = T::zero(), x = T::zero();
+        if (d == n) r = T::pick(lane_is(i, 0), T::lift(in.R.cell(n, 0).inverse()), T::zero());
+        else if (W > 1 || i + d < n) r = Q.get(d + 1, i) * in.Z.get(d + 1, 0, i);
+        if (d < n && (W > 1 || i > 0)) l = P.get(d + 1, i - 1) * in.A.get(d + 1, 0, i - 1);
+        for (int e = 1; e <= n - d - i; ++e) {
+          r.mac(X.get(d + e, i), in.L.get(e - 1, i + d + 1));
+          l.mac(L.get(d + e, i), in.Q.get(e, i + d));
+          p.mac(R.get(d + e, i), in.R.get(e, i + d));
+          p.mac(P.get(d + e, i) * in.X.get(e, i + d), in.A.get(d + e, d, i));
+          const T y = Q.get(d + e, i) * in.Z.get(d + e, e, i) * in.Q.get(e, i + d);
+          x = x + y;
+          row(d + e, e, i, false, y * in.X.get(d, i));
+        }
+        for (int s = 1; s < i + W && s <= n - d; ++s) {
+          r.mac(R.get(d + s, i - s), in.P.get(s, i - s));
+          l.mac(X.get(d + s, i - s), in.R.get(s - 1, i - s));
+          q.mac(L.get(d + s, i - s), in.L.get(s, i - s));
+          q.mac(Q.get(d + s, i - s) * in.X.get(s, i - s), in.Z.get(d + s, d, i - s));
+          const T y = P.get(d + s, i - s) * in.A.get(d + s, s, i - s) * in.P.get(s, i - s);
+          x = x + y;
+          row(d + s, s, i - s, true, y * in.X.get(d, i));
+        }
+        r = r.normal(), l = l.normal();
+        p = (p + r).normal(), q = (q + l).normal();
+        R.put(d, i, n, r);
+        L.put(d, i, n, l);
+        P.put(d, i, n, p);
+        Q.put(d, i, n, q);
+        X.put(d, i, n, x.normal());
+        row(d, 0, i, true, p * in.A.get(d, 0, i) * in.L.get(d - 1, i + 1));
+        row(d, 0, i, false, q * in.Z.get(d, 0, i) * in.R.get(d - 1, i));
+        arc(d, i, true, in.P.get(d, i) * p);
+        arc(d, i, false, in.Q.get(d, i) * q);
+      }
+      BARRIER();
+    }
+  }
+};
+
+template <class T, class In>
+DEVICE bool sum_trees(Parts<In> scores, Parts<In> u, Parts<In> v, double* logz, In* out, In* rows, double* work, int N,
+                      int n, int single_root, bool must_prove) {
+  SiblingInside<T> in(work, n);
+  BARRIER();
+  Range range = in.load(scores, u, v, N, n, single_root, must_prove ? spread_over(0.5 * n * (n + 1.), n) : 0.);
+  if (range.bad) {  // poison: the caller may not have checked
+    const In nan = (In)(infinity() - infinity());
+    if (LEADER && logz) *logz = nan;
+    if (out) LANES(k, N * N) out[k] = nan;
+    if (rows) LANES(k, N * N * N) rows[k] = nan;
+    return true;
+  }
+  BARRIER();
+  in.run(n);
+  const double log_z = log_of(in.R.cell(n, 0).primal());
+  if (must_prove && !proven(log_z, range.log_bound, n)) return false;
+  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + range.shift : log_z);
+  if (!out || !(log_z > -infinity())) return true;
+  SiblingOutside<T> outside(work + SiblingInside<T>::doubles(n), n);
+  BARRIER();
+  outside.run(in, n, [&](int d, int i, bool right, T value) {
+    Pack x = value.top();
+    for (int k = 0; k < W && i + k + d <= n; ++k) {
+      const int h = i + k, m = h + d;
+      if (right) out[(i64)h * N + m] = (In)lane_of(x, k);
+      else if (h > 0) out[(i64)m * N + h] = (In)lane_of(x, k);
+    }
+  }, [&](int d, int t, int i, bool right, T value) {
+    if (!rows) return;
+    Pack x = value.top();
+    for (int k = i < 0 ? -i : 0; k < W && i + k + d <= n; ++k) {
+      const int a = i + k, b = a + d;
+      if (right) rows[((i64)a * N + a + t) * N + b] = (In)lane_of(x, k);
+      else if (a > 0) rows[((i64)b * N + b - t) * N + a] = (In)lane_of(x, k);
+    }
+  });
+  return true;
+}
+
+// order 0: logz [B], and if out is not null the probabilities of arcs [B, N, N] and, if rows is not null, of siblings
+// [B, N, N, N]; order 1: their derivatives along u; order 2: those along u and v. A sentence without any tree: -inf and
+// zeros. Siblings, and parts of u and v, may be null: all zeros.
+template <class In, int order>
+KERNEL siblings(const In* arcs, const In* pairs, const In* u, const In* u_pairs, const In* v, const In* v_pairs,
+                const i64* lengths, double* logz, In* out, In* rows, double* work, i64 work_size, int B, int N,
+                int single_root) {
+  typedef typename Derivative<Pack, order>::type Fast;
+  typedef Ext<Fast> Safe;
+  double* mine = work + SLOT * work_size;
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, N);
+    In *o = out ? out + (i64)b * N * N : nullptr, *r = rows ? rows + (i64)b * N * N * N : nullptr;
+    double* z = logz ? logz + b : nullptr;
+    BARRIER();
+    if (o) LANES(k, N * N) o[k] = (In)0;
+    if (r) LANES(k, N * N * N) r[k] = (In)0;
+    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
+    const Parts<In> s = Parts<In>{arcs, pairs}.at(b, N), du = Parts<In>{u, u_pairs}.at(b, N),
+                    dv = Parts<In>{v, v_pairs}.at(b, N);
+    if (!sum_trees<Fast>(s, du, dv, z, o, r, mine, N, n, single_root, true)) {
+      BARRIER();
+      sum_trees<Safe>(s, du, dv, z, o, r, mine, N, n, single_root, false);
+    }
+  }
+}
+
+EXPORT(siblings_float_0, siblings<float, 0>)
+EXPORT(siblings_float_1, siblings<float, 1>)
+EXPORT(siblings_float_2, siblings<float, 2>)
+EXPORT(siblings_double_0, siblings<double, 0>)
+EXPORT(siblings_double_1, siblings<double, 1>)
+EXPORT(siblings_double_2, siblings<double, 2>)

@@ -1,0 +1,87 @@
+"""Belief propagation for parsers: beliefs, trees and losses of first and second order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from gpuparse.bp.parsing import believe, best_trees, log_partition, squared_loss
+from gpuparse.decode import decode
+from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
+from gpuparse.scores import Scores
+
+LENGTHS = torch.tensor([5, 3, 4, 1])
+projectives = pytest.mark.parametrize("projective", [True, False])
+roots = pytest.mark.parametrize("single_root", [True, False])
+
+
+def scores_of(seed: int, strength: float = 0.5, **kinds: bool) -> Scores:
+    g = torch.Generator().manual_seed(seed)
+    arcs = torch.randn(4, 6, 6, generator=g, dtype=torch.float64)
+    parts = {name: strength * torch.randn(4, 6, 6, 6, generator=g, dtype=torch.float64) for name in kinds}
+    return Scores(arcs, LENGTHS, **parts)
+
+
+@projectives
+@roots
+def test_first_order_is_exact(projective: bool, single_root: bool) -> None:
+    scores = scores_of(0)
+    arcs = scores.arcs.requires_grad_()
+    family = {"projective": projective, "single_root": single_root}
+    exact = (ProjectiveTrees if projective else NonProjectiveTrees)(arcs, LENGTHS, single_root=single_root)
+    estimate = log_partition(scores, **family)
+    torch.testing.assert_close(estimate, exact.log_partition)
+    (gradient,) = torch.autograd.grad(estimate.sum(), arcs)
+    torch.testing.assert_close(gradient, exact.marginals)
+    torch.testing.assert_close(believe(scores, **family).links, exact.marginals)
+
+
+@projectives
+def test_gradient_of_the_estimate_is_what_factors_believe(projective: bool) -> None:
+    """Of grandparents: the belief that both links are there, which is at most that in each of them."""
+    scores = scores_of(1, siblings=True, grandparents=True)
+    assert scores.grandparents is not None and scores.siblings is not None
+    given = [scores.grandparents.dense().requires_grad_(), scores.siblings.dense().requires_grad_()]
+    estimate = log_partition(scores, projective=projective, iterations=200, tolerance=1e-12)
+    pairs, siblings = torch.autograd.grad(estimate.sum(), given)
+    links = believe(scores, projective=projective, iterations=200, tolerance=1e-12).links.detach()
+    assert float(pairs.min()) >= 0 and float(siblings.min()) >= 0
+    torch.testing.assert_close(siblings.sum(2), links, rtol=0, atol=1e-6)  # a child has one previous sibling
+    assert bool((pairs <= torch.minimum(links[..., None], links[:, None]) + 1e-6).all())
+
+
+def test_gradient_through_the_iterations() -> None:
+    scores = scores_of(2, siblings=True, grandparents=True)
+    heads = decode(scores, "mst" if not scores.second_order else "ilp").heads
+    leaves = [scores.arcs, *(parts.dense() for parts in scores.parts)]
+
+    def loss(arcs: torch.Tensor, siblings: torch.Tensor, grandparents: torch.Tensor) -> torch.Tensor:
+        given = Scores(arcs, LENGTHS, siblings=siblings, grandparents=grandparents, validate_args=False)
+        return squared_loss(given, heads, iterations=3, tolerance=0.0)
+
+    assert gradcheck(loss, [each.detach().clone().requires_grad_() for each in leaves], fast_mode=True)
+
+
+@projectives
+def test_trees_of_least_risk(projective: bool) -> None:
+    """Of first order they are those of the exact marginals; a forbidden arc is in none."""
+    scores = scores_of(3)
+    arcs = scores.arcs.clone()
+    arcs[0, 2, 1] = -torch.inf
+    given = Scores(arcs, LENGTHS)
+    marginals = (ProjectiveTrees if projective else NonProjectiveTrees)(arcs, LENGTHS).marginals
+    risk = Scores(marginals.masked_fill(arcs == -torch.inf, -torch.inf), LENGTHS)
+    expected = decode(risk, "eisner" if projective else "mst").heads
+    assert torch.equal(best_trees(believe(given, projective=projective), given, projective=projective), expected)
+    found = decode(given, "bp", projective=projective)
+    assert torch.equal(found.heads, expected) and found.stats["converged"].all()
+    best = decode(given, "eisner" if projective else "mst")
+    assert bool((found.bound >= best.score - 1e-9).all()) and bool((found.score <= best.score + 1e-9).all())
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="iterations must be 1 or more, got 0"):
+        decode(scores_of(0), "bp", iterations=0)
+    with pytest.raises(ValueError, match="method \"bp\" has no option 'words'"):
+        decode(scores_of(0), "bp", words=[])

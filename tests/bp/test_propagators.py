@@ -1,0 +1,217 @@
+"""Every propagator against the sum over all assignments to each of its factors, with random incoming messages."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpuparse import bp
+from gpuparse.bp.graph import Graph
+from gpuparse.bp.tree import escapes
+from tests.bp import brute
+
+N, LENGTHS = 5, [4, 1, 3, 2]
+NEG_INF = float("-inf")
+
+
+def random(g: torch.Generator, *shape: int, minus: float = 0.0, plus: float = 0.0, size: float = 2.0) -> Tensor:
+    """Normal numbers with some infinities among them."""
+    x = torch.randn(*shape, generator=g, dtype=torch.float64) * size
+    kind = torch.rand(*shape, generator=g)
+    return torch.where(kind < minus, NEG_INF, torch.where(kind > 1 - plus, torch.inf, x))
+
+
+def some_pairs(g: torch.Generator, lengths: Tensor, P: int = 6) -> Tensor:
+    pairs = torch.full((len(lengths), P, 4), -1)
+    for b in range(len(lengths)):
+        arcs = brute.links(lengths, b)
+        for p in range(P - 1):
+            if len(arcs) > 1:
+                i, j = torch.randperm(len(arcs), generator=g)[:2].tolist()
+                pairs[b, p] = torch.tensor([*arcs[i], *arcs[j]])
+    return pairs
+
+
+def families(g: torch.Generator, lengths: Tensor, minus: float) -> dict[str, tuple[bp.Factors, object]]:
+    """Every family of links, and its factors one by one."""
+    B = len(lengths)
+    square, cube = (partial(random, g, B, *[N] * k, minus=minus) for k in (2, 3))
+    found: dict[str, tuple[bp.Factors, object]] = {}
+    for single in (True, False):
+        found[f"tree {single}"] = bp.Tree(single_root=single), partial(brute.tree, False, single)
+        found[f"projective {single}"] = bp.ProjectiveTree(single_root=single), partial(brute.tree, True, single)
+    found["exactly one"] = bp.ExactlyOne(), brute.exactly_one
+    found["at most one"] = bp.AtMostOne(), brute.at_most_one
+    found["not two"] = bp.NotTwo(), brute.not_two
+    found["no two cycle"] = bp.NoTwoCycle(), brute.no_two_cycle
+    arcs, scores = square(), cube()
+    found["link"] = bp.Link(arcs), partial(brute.link, arcs)
+    pairs = some_pairs(g, lengths)
+    of_pairs = random(g, *pairs.shape[:2], minus=minus)
+    found["pair"] = bp.Pair(pairs, of_pairs), partial(brute.pair, pairs, of_pairs)
+    found["nand"] = bp.Nand(pairs), partial(brute.pair, pairs, torch.full_like(of_pairs, NEG_INF))
+    found["grand"] = bp.Grand(scores), partial(brute.grand, scores)
+    found["sib"] = bp.Sib(scores), partial(brute.sib, scores)
+    last = square()
+    found["child sequence"] = bp.ChildSequence(scores, last), partial(brute.child_sequence, scores, last)
+    crossing = square()
+    found["no cross"] = bp.NoCross(crossing), partial(brute.no_cross, crossing)
+    return found
+
+
+NAMES = list(families(torch.Generator().manual_seed(0), torch.tensor(LENGTHS), 0.0))
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+@pytest.mark.parametrize("infinite", [0.0, 0.15])
+@pytest.mark.parametrize("name", NAMES)
+def test_propagator(name: str, infinite: float, maximise: bool) -> None:
+    lengths = torch.tensor(LENGTHS)
+    graph = Graph(lengths, N, 0, maximise)
+    compared = 0
+    for seed in range(3):
+        g = torch.Generator().manual_seed(seed)
+        family, factors = families(g, lengths, infinite)[name]
+        family = family.prepare(graph)
+        shapes = [m.shape for m in family.spread(graph.zeros())]
+        outside = family.spread(bp.Values(torch.where(graph.links, 0.0, NEG_INF).double()))
+        incoming = tuple(
+            random(g, *shape, minus=infinite, plus=infinite / 4) + o for shape, o in zip(shapes, outside, strict=True)
+        )
+        incoming = tuple(torch.where(o == NEG_INF, NEG_INF, q) for q, o in zip(incoming, outside, strict=True))
+        outgoing = family.propagate(incoming, graph)
+        assert not any(m.isnan().any() for m in outgoing)
+        log_z = family.log_z(incoming, graph)
+        with_factor = [torch.zeros(shape, dtype=torch.bool) for shape in shapes]
+        expected = torch.zeros(len(lengths), dtype=torch.float64)
+        for b in range(len(lengths)):
+            for f in factors(lengths, b):
+                messages, z = brute.expect(f, incoming, maximise)
+                expected[b] += z
+                for (slot, at), (true, false) in zip(f.edges, messages, strict=True):
+                    with_factor[slot][at] = True
+                    if max(true, false) > NEG_INF:
+                        assert float(outgoing[slot][at]) == pytest.approx(true - false, abs=1e-9), (seed, b, at)
+                        compared += 1
+        # an edge without a factor says nothing, and weighs what its variable does
+        for there, q, r in zip(with_factor, incoming, outgoing, strict=True):
+            link = torch.ones_like(there) & (q > NEG_INF)
+            assert (r[~there & link].abs() <= 1e-15).all()  # the sum of two probabilities, rounded
+            alone = graph.plus_one(torch.where(q == torch.inf, NEG_INF, q))
+            expected = expected + torch.where(there, 0.0, alone).flatten(1).sum(1)
+        torch.testing.assert_close(log_z, expected, atol=1e-9, rtol=1e-12)
+    assert compared > 30 or "pair" in name or "nand" in name
+
+
+@pytest.mark.parametrize("size", [40.0, 1000.0])
+@pytest.mark.parametrize("single_root", [True, False])
+@pytest.mark.parametrize("kind", [bp.Tree, bp.ProjectiveTree])
+def test_tree_keeps_digits_of_what_is_unlikely(kind: type[bp.Tree], single_root: bool, size: float) -> None:
+    """Marginals down to exp(-150) and up to 1 - exp(-150), which a double cannot tell from 1; and beyond."""
+    lengths = torch.tensor([4])
+    graph = Graph(lengths, N)
+    for seed in range(5):
+        q = random(torch.Generator().manual_seed(seed), 1, N, N, size=size)
+        q = torch.where(graph.links, q, NEG_INF)
+        family = kind(single_root=single_root)
+        (out,) = family.propagate((q,), graph)
+        (f,) = brute.tree(kind is bp.ProjectiveTree, single_root, lengths, 0)
+        messages, _ = brute.expect(f, (q,), False)
+        for (_, at), (true, false) in zip(f.edges, messages, strict=True):
+            assert float(out[at]) == pytest.approx(true - false, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 9, 20, 33])
+def test_escapes(n: int) -> None:
+    """Against the linear equations of each target."""
+    g = torch.Generator().manual_seed(n)
+    walk, root = torch.rand(2, n, n, generator=g).double(), torch.rand(2, n, generator=g).double()
+    walk = walk * (1 - torch.eye(n))
+    found = escapes(walk, root)
+    torch.testing.assert_close(escapes(walk.log(), root.log(), log=True).exp(), found, atol=1e-12, rtol=1e-12)
+    total = walk.sum(2) + root
+    p, end = walk / total[..., None], root / total
+    for m in range(n):
+        rest = [i for i in range(n) if i != m]
+        if rest:
+            u = torch.linalg.solve(torch.eye(n - 1) - p[:, rest][:, :, rest], end[:, rest, None])[..., 0]
+            torch.testing.assert_close(found[:, rest, m], u, atol=1e-12, rtol=1e-12)
+
+
+def tag_sums(weights: Tensor, dims: list[int], keep: int, maximise: bool) -> Tensor:
+    rest = [d for d in dims if d != keep]
+    if not rest:
+        return weights
+    return weights.amax(rest) if maximise else torch.logsumexp(weights, rest)
+
+
+def same_message(found: Tensor, expected: Tensor) -> None:
+    """Up to a constant."""
+    if expected.max() > NEG_INF:
+        torch.testing.assert_close(found - found.max(), expected - expected.max(), atol=1e-9, rtol=1e-12)
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+@pytest.mark.parametrize("infinite", [0.0, 0.15])
+def test_tag_link(infinite: float, maximise: bool) -> None:
+    lengths, T = torch.tensor([3, 1]), 3
+    graph = Graph(lengths, 4, T, maximise)
+    for seed in range(4):
+        g = torch.Generator().manual_seed(seed)
+        scores = random(g, 2, 4, 4, T, T, minus=infinite)
+        family = bp.TagLink(scores).prepare(graph)
+        outside = torch.where(graph.links, 0.0, NEG_INF).double()
+        q = random(g, 2, 4, 4, minus=infinite, plus=infinite)
+        q = torch.where(graph.links, q, outside)
+        head, modifier = random(g, 2, 4, 4, T, minus=infinite), random(g, 2, 4, 4, T, minus=infinite)
+        out = family.propagate((q, head, modifier), graph)
+        assert not any(m.isnan().any() for m in out)
+        for b in range(2):
+            for h, m in brute.links(lengths, b):
+                link = torch.tensor([NEG_INF, 0.0]) if q[b, h, m] == torch.inf else torch.tensor([0.0, q[b, h, m]])
+                of_head = head[b, h, m] if h else torch.tensor([0.0] + [NEG_INF] * (T - 1)).double()
+                table = torch.stack([torch.zeros(T, T).double(), scores[b, h, m]])
+                no_head, no_tag = table + modifier[b, h, m], table + of_head[:, None]
+                joint = no_head + of_head[:, None]
+                expected = tag_sums(joint, [0, 1, 2], 0, maximise)
+                if expected.max() > NEG_INF:
+                    assert float(out[0][b, h, m]) == pytest.approx(float(expected[1] - expected[0]), abs=1e-9)
+                if h:
+                    same_message(out[1][b, h, m], tag_sums(no_head + link[:, None, None], [0, 1, 2], 1, maximise))
+                same_message(out[2][b, h, m], tag_sums(no_tag + link[:, None, None], [0, 1, 2], 2, maximise))
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+@pytest.mark.parametrize("infinite", [0.0, 0.15])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_trigram(everywhere: bool, infinite: float, maximise: bool) -> None:
+    n, T = 4, 3
+    lengths = torch.tensor([4, 1, 3, 2])
+    graph = Graph(lengths, n + 1, T, maximise)
+    for seed in range(3):
+        g = torch.Generator().manual_seed(seed)
+        scores = random(g, T, T, T, minus=infinite) if everywhere else random(g, 4, n - 2, T, T, T, minus=infinite)
+        q = random(g, 4, n, T, minus=infinite)
+        q = torch.where(graph.words[:, 1:, None], q, 0.0)
+        family = bp.Trigram(scores).prepare(graph)
+        (out,), log_z = family.propagate((q,), graph), family.log_z((q,), graph)
+        for b, length in enumerate(lengths.tolist()):
+            joint = torch.zeros([T] * length).double()
+            for i in range(2, length):
+                s = scores if everywhere else scores[b, i - 2]
+                joint = joint + s.view([1] * (i - 2) + [T] * 3 + [1] * (length - 1 - i))
+            dims = list(range(length))
+            for i in dims:
+                others = joint
+                for j in dims:
+                    if j != i:
+                        others = others + q[b, j].view([-1 if d == j else 1 for d in dims])
+                same_message(out[b, i], tag_sums(others, dims, i, maximise))
+            total = others + q[b, dims[-1]]
+            z = total.max() if maximise else torch.logsumexp(total.flatten(), 0)
+            past = 0.0 if maximise else float(torch.tensor(float(T)).double().log()) * (n - length)
+            assert float(log_z[b]) == pytest.approx(float(z) + past, abs=1e-9)
+            assert (out[b, length:] == 0).all()
