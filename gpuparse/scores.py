@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TreeDistribution
 from gpuparse.parts import Kind, Parts, as_parts
+from gpuparse.plain.second_order import previous_sibling
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.trees import Lengths, as_arcs, as_heads, as_lengths, can_look, check_scores, is_word, tree_scores
 
@@ -235,17 +236,6 @@ def _best(labels: Float[Tensor, "*arcs L"]) -> Float[Tensor, "*arcs"]:
     if labels.requires_grad and torch.is_grad_enabled():
         return labels.max(-1).values
     return labels.amax(-1)  # much faster on a CPU
-
-
-def previous_sibling(head: Int[Tensor, "*S B N"], word: Tensor) -> Int[Tensor, "*S B N"]:
-    """For each word m the child of its head next before it, going outward on its side; the head if m is the first."""
-    N = head.shape[-1]
-    node = torch.arange(N, device=head.device)
-    h, s, m = head[..., None, :], node[:, None], node
-    sibling = (head[..., :, None] == h) & word[:, :, None]
-    right = torch.where(sibling & (h < s) & (s < m), s, -1).amax(-2)
-    left = torch.where(sibling & (m < s) & (s < h), s, N).amin(-2)
-    return torch.where(right >= 0, right, torch.where(left < N, left, head))
 
 
 def _as_labels(labels: Tensor, arcs: Float[Tensor, "B N N"]) -> Float[Tensor, "B N N L"]:

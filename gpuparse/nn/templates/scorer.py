@@ -18,7 +18,8 @@ from gpuparse.nn.templates.parts import Bounds, TemplateParts
 from gpuparse.nn.templates.places import Nodes
 from gpuparse.nn.templates.tables import Layout, Table, factored_table, features, joint_table, score
 from gpuparse.parts import KINDS, Kind
-from gpuparse.scores import Scores, previous_sibling
+from gpuparse.plain.second_order import previous_sibling
+from gpuparse.scores import Scores
 from gpuparse.trees import is_word
 
 
