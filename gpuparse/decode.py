@@ -143,6 +143,12 @@ def _first_order(
         name = f"arcs with their best {' and '.join(best)}" if best else "arcs"
         sentence = int((~found).nonzero()[0])
         raise no_tree_error(arcs, lengths, sentence, projective=projective, single_root=single_root, name=name)
+    return _proven(scores, heads)
+
+
+def _proven(scores: Scores, heads: Int[Tensor, "B N"]) -> Parse:
+    """Best trees with the best labels of their arcs; -1 where there is none."""
+    found = heads[:, 1] >= 0  # word 1 is in every sentence
     score = scores.total(heads)
     return Parse(
         heads=heads,
@@ -150,7 +156,7 @@ def _first_order(
         score=score,
         bound=torch.where(found, score.detach(), torch.inf),
         certified=found,
-        iterations=torch.ones_like(lengths),
+        iterations=torch.ones_like(scores.lengths),
     )
 
 
@@ -167,16 +173,7 @@ def _second_order(scores: Scores, single_root: bool) -> Parse:
     )
     with torch.no_grad():
         heads = trees.argmax
-    found = heads[:, 1] >= 0
-    score = scores.total(heads)
-    return Parse(
-        heads=heads,
-        labels=None if scores.labels is None else scores.best_labels(heads),
-        score=score,
-        bound=torch.where(found, score.detach(), torch.inf),
-        certified=found,
-        iterations=torch.ones_like(scores.lengths),
-    )
+    return _proven(scores, heads)
 
 
 def _mst(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
