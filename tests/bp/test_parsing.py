@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -49,6 +51,14 @@ def test_gradient_of_the_estimate_is_what_factors_believe(projective: bool) -> N
     assert float(pairs.min()) >= 0 and float(siblings.min()) >= 0
     torch.testing.assert_close(siblings.sum(2), links, rtol=0, atol=1e-6)  # a child has one previous sibling
     assert bool((pairs <= torch.minimum(links[..., None], links[:, None]) + 1e-6).all())
+
+
+@pytest.mark.parametrize("options", [{}, {"temperatures": (2.0, 0.5)}, {"schedule": "serial", "tolerance": 0.3}])
+def test_the_estimate_is_that_of_a_run(options: dict[str, Any]) -> None:
+    """Also where sentences leave at different times, and at a temperature."""
+    scores = scores_of(4, siblings=True, grandparents=True)
+    expected = believe(scores, iterations=4, **options).log_partition
+    torch.testing.assert_close(log_partition(scores, iterations=4, **options), expected)
 
 
 def test_gradient_through_the_iterations() -> None:

@@ -21,6 +21,7 @@ from gpuparse import files
 from gpuparse.config import Config
 from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
+from gpuparse.decode import decode
 from gpuparse.evaluate import attachment_scores
 from gpuparse.parser import Parser
 from gpuparse.train import Report, checkpoint, loop, task
@@ -539,3 +540,20 @@ def test_second_order_parser(tmp_path, no_curve):
     other = parser.predict(given, method="ilp")
     assert [each.heads for each in found] == [each.heads for each in other]
     assert all(0 <= p <= 1.0001 for each in found for p in each.confidence)
+
+
+@pytest.mark.parametrize("objective", ["bp", "bp_l2"])
+def test_a_parser_learned_by_beliefs_decodes_by_them(tmp_path, no_curve, monkeypatch, objective):
+    run(tmp_path, f"training.objective={objective}", "scorer.siblings=2", "training.epochs=1")
+    parser, methods = Parser.load(tmp_path), []
+
+    def watched(scores, method, **options):
+        methods.append(method)
+        return decode(scores, method, **options)
+
+    monkeypatch.setattr("gpuparse.parser.decode", watched)
+    given = list(sentences(3))
+    found = parser.predict(given)
+    parser.predict(given, method="ilp")
+    assert set(methods) == {"bp", "ilp"} and methods[0] == "bp"
+    assert all(len(each.heads) == len(sentence) for each, sentence in zip(found, given, strict=True))
