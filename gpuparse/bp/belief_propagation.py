@@ -170,7 +170,7 @@ class BeliefPropagation:
         )
 
     def log_partition(self, lengths: Lengths = None) -> Float[Tensor, " B"]:
-        """The Bethe estimate of log Z, its gradient what the factors believe of their parts (7.1).
+        """The Bethe estimate of log Z, its gradient what the factors believe of their parts (section 7).
 
         Messages count as constants, so that nothing is kept of the iterations.
         """

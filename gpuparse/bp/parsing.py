@@ -38,7 +38,7 @@ def believe(scores: Scores, *, projective: bool = False, single_root: bool = Tru
 def best_trees(
     beliefs: Beliefs, scores: Scores, *, projective: bool = False, single_root: bool = True
 ) -> Int[Tensor, "B N"]:
-    """Minimum Bayes risk (6.3): the trees with the most links that are believed in, none of them forbidden."""
+    """Minimum Bayes risk (section 6): the trees with the most links that are believed in, none of them forbidden."""
     links = beliefs.links.detach().masked_fill(scores.arcs.detach() == -torch.inf, -torch.inf)
     return (EISNER if projective else MATRIX_TREE).argmax(links, scores.lengths, single_root)
 
