@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from gpuparse.bp.graph import Factors, Graph, Messages, Values
 from gpuparse.bp.messages import Total, damp
@@ -99,6 +100,8 @@ class BeliefPropagation:
         mode: "sum" for marginals, "max" for max-marginals (max-product, footnote 25).
         temperatures: of the iterations, the last of them for the rest: deterministic annealing (footnote 25). Every
             factor is raised to 1 / temperature; no sentence converges before the last temperature.
+        recompute: a gradient through the iterations computes each of them once more, and only messages are kept: about
+            a tenth of the memory, for half as much time again.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class BeliefPropagation:
         schedule: Schedule = "parallel",
         mode: Mode = "sum",
         temperatures: Sequence[float] = (1.0,),
+        recompute: bool = False,
     ) -> None:
         self.factors = list(factors)
         if not self.factors:
@@ -129,6 +133,7 @@ class BeliefPropagation:
             raise ValueError(f"temperatures must be numbers above 0, got {list(temperatures)}")
         self.iterations, self.tolerance, self.damping = iterations, tolerance, damping
         self.schedule, self.mode, self.temperatures = schedule, mode, list(temperatures)
+        self.recompute = recompute
 
     def run(self, lengths: Lengths = None, *, nodes: int | None = None) -> Beliefs:
         """Send messages until all sentences have converged or the iterations are used up.
@@ -241,24 +246,44 @@ class _Run:
 
     def step(self, settings: BeliefPropagation, beta: float, may_stop: bool) -> None:
         """Every family sends its messages once."""
-        graph, before = self.graph, self.total
-        total = before
-        for i, family in enumerate(self.factors):
-            if settings.schedule == "serial" and i:
-                total = Total.add(self.parts, graph)
-            warm = family if beta == 1 else family.temper(beta)
-            old = self.messages[i]
-            incoming = total.without(family, old, finite=self.parts[i].is_finite)
-            new = damp(old, warm.propagate(incoming, graph), settings.damping)
-            if not can_look(graph.lengths, None):  # else those that have converged are gone
-                new = tuple(torch.where(_like(self.converged, b), a, b) for a, b in zip(old, new, strict=True))
-            self.messages[i], self.parts[i] = new, Total.part(family, new, graph)
-        self.total = Total.add(self.parts, graph)
+        before = self.total
+        state = settings, beta, self.converged, self.messages, self.parts, before
+        if settings.recompute and torch.is_grad_enabled():
+            _ = before.values  # kept there, and so saved only once
+            sent = checkpoint(self._send, *state, use_reentrant=False, preserve_rng_state=False)
+        else:
+            sent = self._send(*state)
+        self.messages, self.parts = sent
+        self.total = Total.add(self.parts, self.graph)
         change = _change(_probabilities(self.total), _probabilities(before))
         self.residuals = torch.where(self.converged, self.residuals, change)
         self.iterations = self.iterations + (~self.converged).long()
         if may_stop:
             self.converged = self.converged | (change <= settings.tolerance)
+
+    def _send(
+        self,
+        settings: BeliefPropagation,
+        beta: float,
+        converged: Bool[Tensor, " S"],
+        messages: list[Messages],
+        parts: list[Total],
+        total: Total,
+    ) -> tuple[list[Messages], list[Total]]:
+        """The messages after one iteration, and what each family says in all."""
+        graph, messages, parts = self.graph, list(messages), list(parts)
+        for i, family in enumerate(self.factors):
+            if settings.schedule == "serial" and i:
+                total = Total.add(parts, graph)
+            # a new family where it is recomputed, so that nothing is kept of the first time
+            warm = family if beta == 1 and not settings.recompute else family.temper(beta)
+            old = messages[i]
+            incoming = total.without(family, old, finite=parts[i].is_finite)
+            new = damp(old, warm.propagate(incoming, graph), settings.damping)
+            if not can_look(graph.lengths, None):  # else those that have converged are gone
+                new = tuple(torch.where(_like(converged, b), a, b) for a, b in zip(old, new, strict=True))
+            messages[i], parts[i] = new, Total.part(family, new, graph)
+        return messages, parts
 
     def select(self, at: Int[Tensor, " S"]) -> _Run:
         """Some of the sentences."""

@@ -14,6 +14,7 @@ from gpuparse.cli.stream import Work, fingerprint, stream
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
+from gpuparse.decode import METHODS
 from gpuparse.lp import Constraint
 from gpuparse.lp.files import constraints_of, constraints_path, ready, unknown_labels
 from gpuparse.parser import TIME_LIMIT, Parser
@@ -29,7 +30,7 @@ def parse(
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")
     ] = "-",
-    method: Annotated[str, typer.Option(help="How to find the best tree: auto, mst, eisner, ilp.")] = "auto",
+    method: Annotated[str, typer.Option(help=f"How to find the best tree: auto, {', '.join(METHODS)}.")] = "auto",
     projective: Annotated[
         bool | None,
         typer.Option("--projective/--non-projective", help="Which trees to allow.", show_default="as in training"),

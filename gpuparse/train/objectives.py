@@ -78,7 +78,7 @@ def belief_loss(
     scores: Scores, heads: Int64[Tensor, "B N"], *, projective: bool, single_root: bool, iterations: int
 ) -> Float[Tensor, " B"]:
     """Σ over links of (belief − truth)², its gradient through all iterations."""
-    options = {"iterations": iterations, "tolerance": 0.0, "schedule": SCHEDULE}
+    options = {"iterations": iterations, "tolerance": 0.0, "schedule": SCHEDULE, "recompute": True}
     loss = squared_loss(scores, heads, projective=projective, single_root=single_root, **options)
     return loss.to(scores.arcs.dtype)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
 
 import gpuparse as gp
 from gpuparse import bp
@@ -277,6 +279,25 @@ def test_gradcheck_through_the_iterations(tree: bp.Factors) -> None:
     t = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(along, (t,))
     assert torch.autograd.gradgradcheck(lambda t: along(t)[0], (t,))
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "serial", "temperatures": (2.0, 1.0)}, {"tolerance": 0.05}])
+def test_recomputed_iterations(options: dict[str, Any]) -> None:
+    """The same gradients, with little that is kept for them."""
+    lengths = torch.tensor([4, 2, 1, 3])
+    scores, make = everything(1, lengths, 5)
+    found, kept = [], []
+    for recompute in (False, True):
+        leaves = [x.clone().requires_grad_() for x in scores]
+        sizes: list[int] = []
+        with saved_tensors_hooks(lambda x, sizes=sizes: (sizes.append(x.nbytes), x)[1], lambda x: x):
+            settings = gp.BeliefPropagation(make(leaves), iterations=6, recompute=recompute, **options)
+            loss = (settings.run(lengths).links ** 2).sum()
+        found.append(torch.autograd.grad(loss, leaves, allow_unused=True))
+        kept.append(sum(sizes))
+    assert kept[1] < kept[0] / 8
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])

@@ -61,14 +61,15 @@ def test_the_estimate_is_that_of_a_run(options: dict[str, Any]) -> None:
     torch.testing.assert_close(log_partition(scores, iterations=4, **options), expected)
 
 
-def test_gradient_through_the_iterations() -> None:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_gradient_through_the_iterations(recompute: bool) -> None:
     scores = scores_of(2, siblings=True, grandparents=True)
     heads = decode(scores, "mst" if not scores.second_order else "ilp").heads
     leaves = [scores.arcs, *(parts.dense() for parts in scores.parts)]
 
     def loss(arcs: torch.Tensor, siblings: torch.Tensor, grandparents: torch.Tensor) -> torch.Tensor:
         given = Scores(arcs, LENGTHS, siblings=siblings, grandparents=grandparents, validate_args=False)
-        return squared_loss(given, heads, iterations=3, tolerance=0.0)
+        return squared_loss(given, heads, iterations=3, tolerance=0.0, recompute=recompute)
 
     assert gradcheck(loss, [each.detach().clone().requires_grad_() for each in leaves], fast_mode=True)
 
