@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from gpuparse.bp.parsing import believe, best_trees
-from gpuparse.distributions import SecondOrderTrees
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.lp.check import as_constraints
@@ -87,7 +86,8 @@ def decode(
         options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
             and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
             proven; ``time_limit`` in seconds a sentence. Those of "bp": ``iterations``, ``tolerance``, ``damping`` and
-            ``schedule``, as of ``BeliefPropagation``.
+            ``schedule``, as of ``BeliefPropagation``; ``time_limit`` in seconds for each tree with a forbidden pair,
+            which "ilp" replaces.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -162,17 +162,12 @@ def _proven(scores: Scores, heads: Int[Tensor, "B N"]) -> Parse:
 
 def _second_order(scores: Scores, single_root: bool) -> Parse:
     """An exact best projective tree under arcs, labels, siblings and grandparents."""
-    folded = scores.fold_labels()
-    trees = SecondOrderTrees(
-        folded.arcs.detach(),
-        folded.lengths,
-        siblings=scores.siblings,
-        grandparents=scores.grandparents,
-        single_root=single_root,
-        validate_args=scores.validate_args,
-    )
     with torch.no_grad():
+        trees = scores.fold_labels().trees(projective=True, single_root=single_root)
         heads = trees.argmax
+        lost = heads[:, 1] < 0  # word 1 is in every sentence
+        if scores.looks and bool(lost.any()):
+            raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
     return _proven(scores, heads)
 
 
@@ -195,12 +190,15 @@ def _bp(
     tolerance: float = 1e-6,
     damping: float = 0.0,
     schedule: Literal["parallel", "serial"] = "serial",
+    time_limit: float = math.inf,
 ) -> Parse:
     """The tree with the most links that belief propagation believes in: of little risk, but rarely proven best.
 
     The bound is that of the best tree were every arc's pairs the best that it can have. A tree with a forbidden pair is
-    replaced by the best one, by "ilp", which waits for the device.
+    replaced by the best one, by "ilp", which waits for the device, with its bound and certificate.
     """
+    if not isinstance(time_limit, (int, float)) or not time_limit >= 0:
+        raise ValueError(f"time_limit must be a number of seconds from 0 on, got {time_limit!r}")
     trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
     structure = EISNER if projective else MATRIX_TREE
     easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
@@ -210,16 +208,20 @@ def _bp(
         beliefs = believe(folded, **trees, iterations=iterations, **options)
         heads = best_trees(beliefs, folded, **trees).masked_fill(~easy.certified[:, None], -1)
     labels = None if scores.labels is None else scores.best_labels(heads)
-    score, found = scores.total(heads, labels), easy.certified
-    if scores.second_order and bool((found & score.isneginf()).any()):
-        exact = _ilp(scores, **trees)
-        lost = score.isneginf()
+    score, found, limit = scores.total(heads, labels), easy.certified, easy.bound
+    proven = torch.zeros_like(found)
+    lost = found & score.isneginf()
+    if scores.second_order and bool(lost.any()):
+        first = Solved(easy.heads, easy.labels, easy.bound, lost, easy.iterations, {})  # the others are left alone
+        words = [Words(("",) * (n + 1), ("",) * (n + 1)) for n in scores.lengths.tolist()]
+        exact = solve_batch(scores, first, words, (), **trees, seconds=time_limit)
         heads = torch.where(lost[:, None], exact.heads, heads)
         if labels is not None and exact.labels is not None:
             labels = torch.where(lost[:, None], exact.labels, labels)
         score, found = scores.total(heads, labels), found & (heads[:, 1] >= 0)
-    certified = found & (score.detach() >= easy.bound)
-    bound = torch.where(certified, score.detach(), torch.maximum(easy.bound, score.detach()))
+        limit, proven = torch.where(lost, exact.bound, limit), lost & exact.certified
+    certified = found & (proven | (score.detach() >= limit))
+    bound = torch.where(certified, score.detach(), torch.maximum(limit, score.detach()))
     stats = {"residual": beliefs.residuals, "converged": beliefs.converged}
     return Parse(heads, labels, score, bound, certified, beliefs.iterations, stats)
 

@@ -111,6 +111,12 @@ class Scores:
         """Whether values of these scores may be read without waiting, or were asked to be."""
         return can_look(self.arcs, self.validate_args)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of arcs and pairs together: float64 if any of them are."""
+        wide = torch.float64 in (self.arcs.dtype, *(parts.dtype for parts in self.parts))
+        return torch.float64 if wide else torch.float32
+
     def to(self, device: torch.device | str) -> Scores:
         """The same on another device."""
         made = object.__new__(Scores)
@@ -125,7 +131,10 @@ class Scores:
         return made
 
     def trees(self, *, projective: bool, single_root: bool) -> TreeDistribution:
-        """The exact distribution over trees, labels left out; under pairs of arcs over projective ones alone."""
+        """The exact distribution over trees, labels left out; under pairs of arcs over projective ones alone.
+
+        Its results are in ``dtype``, so that no score is rounded.
+        """
         if not self.second_order:
             family = ProjectiveTrees if projective else NonProjectiveTrees
             return family(self.arcs, self.lengths, single_root=single_root, validate_args=False)
@@ -133,7 +142,7 @@ class Scores:
             pairs = " and ".join(self.second_order)
             raise ValueError(f"under {pairs} probabilities are known of projective trees alone; ask for these")
         return SecondOrderTrees(
-            self.arcs,
+            self.arcs.to(self.dtype),
             self.lengths,
             siblings=self.siblings,
             grandparents=self.grandparents,

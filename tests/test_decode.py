@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gpuparse.decode import METHODS, Parse, decode
+from gpuparse.nn.trilinear import TrilinearParts
+from gpuparse.ops import second_order
 from gpuparse.parts import DenseParts
 from gpuparse.scores import Scores
+from gpuparse.train.objectives import structured_hinge
 from tests.oracle import all_trees, has_crossing, is_tree, never_read, random_instance
 from tests.test_fake_cuda import guard  # noqa: F401
 from tests.test_scores import random_scores
@@ -163,6 +166,39 @@ def test_labels_decide_the_tree() -> None:
     assert float(parse.score) == 2.0**24 + 1
 
 
+@pytest.mark.parametrize("kind", ["siblings", "grandparents"])
+def test_pairs_are_not_rounded_to_the_arcs(kind: str) -> None:
+    """A difference of 3 that float32 does not have decides the tree, in decoding, in probabilities and in the hinge."""
+    pairs = torch.zeros(1, 3, 3, 3, dtype=torch.float64)
+    one, other = ((0, 0, 0, 1), (0, 0, 0, 2)) if kind == "siblings" else ((0, 0, 1, 2), (0, 0, 2, 1))
+    pairs[one], pairs[other] = 1e8, 1e8 + 3  # of the heads 0, 1 and 2, 0
+    scores = Scores(torch.zeros(1, 3, 3), **{kind: pairs})
+    parse = decode(scores, "eisner")
+    assert parse.heads.tolist() == [[-1, 2, 0]] and bool(parse.certified.all())
+    assert float(parse.score) == float(parse.bound) == 1e8 + 3
+    trees = scores.trees(projective=True, single_root=True)
+    assert scores.dtype == trees.marginals.dtype == torch.float64
+    assert float(trees.marginals[0, 0, 2]) == pytest.approx(1 / (1 + math.exp(-3)))
+    hinge = structured_hinge(scores, torch.tensor([[-1, 0, 1]]), projective=True, single_root=True, margin=0.0)
+    assert float(hinge) == 3.0
+
+
+def test_second_order_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sum over trees is computed for it, whatever is forbidden and whoever wants a gradient."""
+
+    def never(*_: object) -> None:
+        raise AssertionError("a sum over trees")
+
+    monkeypatch.setattr(second_order, "log_partition", never)
+    monkeypatch.setattr(second_order, "marginals", never)
+    pairs = torch.zeros(1, 4, 4, 4)
+    pairs[0, 1, 1, 2] = NEG_INF
+    pairs.requires_grad_()
+    parse = decode(Scores(torch.zeros(1, 4, 4), siblings=pairs), "eisner")
+    parse.score.sum().backward()
+    assert pairs.grad is not None and float(pairs.grad.sum()) == 3.0
+
+
 @exact
 def test_score_has_the_gradient_of_its_parts(method: str) -> None:
     scores = random_scores(3).first_order()
@@ -257,6 +293,25 @@ def test_no_tree(method: str) -> None:
         ValueError, match=r"^arcs with their best labels of sentence 1 allow no .*head of word 1 scores"
     ):
         decode(Scores(arcs, lengths, labels=labels), method)
+
+
+def test_no_tree_of_second_order() -> None:
+    arcs, labels, pairs = torch.zeros(2, 4, 4), torch.zeros(2, 4, 4, 2), torch.zeros(2, 4, 4, 4)
+    labels[1, :, 1] = NEG_INF
+    why = "of sentence 1 allow no projective tree with a single root: every head of word"
+    with pytest.raises(ValueError, match=rf"^arcs with their best labels {why} 1 scores -inf$"):
+        decode(Scores(arcs, labels=labels, siblings=pairs), "eisner")
+    pairs[1, :, :, 2] = NEG_INF
+    with pytest.raises(ValueError, match=rf"^arcs with their best siblings {why} 2 scores -inf$"):
+        decode(Scores(arcs, siblings=pairs), "eisner")
+    labels[1] = 0.0
+    with pytest.raises(ValueError, match=rf"^arcs with their best labels and siblings {why} 2 scores -inf$"):
+        decode(Scores(arcs, labels=labels, siblings=pairs), "eisner")
+    parse = decode(Scores(arcs, labels=labels, siblings=pairs, validate_args=False), "eisner")
+    assert parse.certified.tolist() == [True, False] and parse.heads[1].tolist() == [-1] * 4
+    huge = [torch.full((1, 4, 1), 1e20) for _ in range(3)]
+    with pytest.raises(ValueError, match=r"^siblings\[0, .*\] is inf"):  # a product that float32 cannot hold
+        decode(Scores(arcs[:1], siblings=TrilinearParts(*huge, kind="siblings")), "eisner")
 
 
 @exact

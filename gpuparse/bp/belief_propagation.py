@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Literal
 
 import torch
@@ -71,7 +73,8 @@ class Beliefs:
     @cached_property
     def log_partition(self) -> Float[Tensor, " B"]:
         """The Bethe estimate of log Z (for "max": of the best score), exact if the graph has no cycles and beliefs have
-        converged. A variable that no factor knows does not count."""
+        converged. A variable that no factor knows does not count. If the last temperature is T, it is that of the
+        factors F ** (1 / T)."""
         return self._join([run.bethe() for run in self._runs])
 
     @cached_property
@@ -99,7 +102,8 @@ class BeliefPropagation:
             those before it have just sent.
         mode: "sum" for marginals, "max" for max-marginals (max-product, footnote 25).
         temperatures: of the iterations, the last of them for the rest: deterministic annealing (footnote 25). Every
-            factor is raised to 1 / temperature; no sentence converges before the last temperature.
+            factor is raised to 1 / temperature; no sentence converges before the last temperature. There may not be
+            more of them than iterations. With a last one other than 1, beliefs and log Z are those of F ** (1 / T).
         recompute: a gradient through the iterations computes each of them once more, and only messages are kept: about
             a tenth of the memory, for half as much time again.
     """
@@ -116,23 +120,27 @@ class BeliefPropagation:
         temperatures: Sequence[float] = (1.0,),
         recompute: bool = False,
     ) -> None:
-        self.factors = list(factors)
-        if not self.factors:
-            raise ValueError("factors must have one family at least")
+        self.factors = _as_factors(factors)
+        if not _is(iterations, Integral):
+            raise ValueError(f"iterations must be an integer, got {iterations!r}")
         if iterations < 1:
             raise ValueError(f"iterations must be 1 or more, got {iterations}")
-        if not tolerance >= 0:
-            raise ValueError(f"tolerance must not be negative, got {tolerance}")
-        if not 0 <= damping < 1:
-            raise ValueError(f"damping must be in [0, 1), got {damping}")
+        if not _is(tolerance, Real) or not tolerance >= 0:
+            raise ValueError(f"tolerance must be a number that is not negative, got {tolerance!r}")
+        if not _is(damping, Real) or not 0 <= damping < 1:
+            raise ValueError(f"damping must be a number in [0, 1), got {damping!r}")
         if schedule not in ("parallel", "serial"):
             raise ValueError(f'schedule must be "parallel" or "serial", got {schedule!r}')
         if mode not in ("sum", "max"):
             raise ValueError(f'mode must be "sum" or "max", got {mode!r}')
-        if not temperatures or not all(t > 0 for t in temperatures):
-            raise ValueError(f"temperatures must be numbers above 0, got {list(temperatures)}")
+        heat = _as_temperatures(temperatures)
+        if len(heat) > iterations:
+            raise ValueError(
+                f"temperatures are {len(heat)}, but iterations {iterations}: the last one would not be reached; "
+                "give more iterations or fewer temperatures"
+            )
         self.iterations, self.tolerance, self.damping = iterations, tolerance, damping
-        self.schedule, self.mode, self.temperatures = schedule, mode, list(temperatures)
+        self.schedule, self.mode, self.temperatures = schedule, mode, heat
         self.recompute = recompute
 
     def run(self, lengths: Lengths = None, *, nodes: int | None = None) -> Beliefs:
@@ -140,7 +148,7 @@ class BeliefPropagation:
 
         Args:
             lengths: words of each sentence [B]; None if all are full.
-            nodes: N, needed only if no family has scores that tell.
+            nodes: N, needed only if no family has scores that tell, which it has to agree with.
         """
         graph = self._graph(lengths, nodes)
         prepared = [family.prepare(graph) for family in self.factors]
@@ -174,14 +182,15 @@ class BeliefPropagation:
             done,
         )
 
-    def log_partition(self, lengths: Lengths = None) -> Float[Tensor, " B"]:
+    def log_partition(self, lengths: Lengths = None, *, nodes: int | None = None) -> Float[Tensor, " B"]:
         """The Bethe estimate of log Z, its gradient what the factors believe of their parts (section 7).
 
-        Messages count as constants, so that nothing is kept of the iterations.
+        Messages count as constants, so that nothing is kept of the iterations. Arguments as of ``run``; of temperatures
+        see ``Beliefs.log_partition``.
         """
         with torch.no_grad():
-            found = self.run(lengths)
-        graph = self._graph(lengths, None)
+            found = self.run(lengths, nodes=nodes)
+        graph = self._graph(lengths, nodes)
         prepared = [family.prepare(graph) for family in self.factors]
         beta = 1 / self.temperatures[-1]
         live = prepared if beta == 1 else [family.temper(beta) for family in prepared]
@@ -199,7 +208,14 @@ class BeliefPropagation:
                 )
                 raise ValueError(f"factors must be of the same {what}, got {found}")
         B, N, T = (next((size for size in known if size is not None), None) for known in zip(*sizes, strict=True))
-        B = len(lengths) if B is None and lengths is not None else B
+        if nodes is not None and (not _is(nodes, Integral) or nodes < 2):
+            raise ValueError(f"nodes must be an integer, words + 1 >= 2, got {nodes!r}")
+        if nodes is not None and N not in (None, nodes):
+            raise ValueError(f"nodes is {nodes}, but factors are of {N}; leave it out, or give {N}")
+        if lengths is not None and B is None:
+            if not _is(lengths, Sequence) and not (isinstance(lengths, Tensor) and lengths.dim() == 1):
+                raise ValueError("lengths must be a tensor or list of integers, one for each sentence")
+            B = len(lengths)
         N = nodes if N is None else N
         if B is None or N is None:
             raise ValueError("lengths and nodes must be given where no factors have scores that tell")
@@ -208,6 +224,33 @@ class BeliefPropagation:
         some = torch.empty(B, 0, device=device)
         counts = as_lengths_up_to(N - 1, lengths, some, "factors", None)
         return Graph(counts, N, T or 0, self.mode == "max")
+
+
+def _is(value: object, kind: type) -> bool:
+    """Whether it is, whatever its annotation says."""
+    return isinstance(value, kind)
+
+
+def _as_factors(factors: Sequence[Factors]) -> list[Factors]:
+    if isinstance(factors, Factors | type) or not hasattr(factors, "__iter__"):
+        got = factors if isinstance(factors, type) else type(factors)
+        raise ValueError(f"factors must be a list of families of factors, got {got.__name__}; put it into [...]")
+    families = list(factors)
+    if not families:
+        raise ValueError("factors must have one family at least")
+    for i, family in enumerate(families):
+        if isinstance(family, type):
+            raise ValueError(f"factors[{i}] is the class {family.__name__}; make one: {family.__name__}(...)")
+        if not isinstance(family, Factors):
+            raise ValueError(f"factors[{i}] must be a family of factors (bp.Factors), got {type(family).__name__}")
+    return families
+
+
+def _as_temperatures(temperatures: Sequence[float]) -> list[float]:
+    each = list(temperatures) if _is(temperatures, Sequence) else []
+    if not each or not all(_is(t, Real) and 0 < t < math.inf and 1 / float(t) < math.inf for t in each):
+        raise ValueError(f"temperatures must be a list of finite numbers above 0, got {temperatures!r}")
+    return [float(t) for t in each]
 
 
 @dataclass

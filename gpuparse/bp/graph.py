@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MODERATE = 100.0
+_NEAR = 600.0  # numbers whose logs are so near to each other are in a double's range, with digits to spare
 
 Messages = tuple[Tensor, ...]
 """One tensor for each kind of edge that a family has; the batch comes first."""
@@ -58,9 +59,6 @@ class Graph:
     nodes: int
     tags: int = 0
     maximise: bool = False
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: self.__dict__[name] for name in ("lengths", "nodes", "tags", "maximise")}
 
     @cached_property
     def links(self) -> Bool[Tensor, "B N N"]:
@@ -102,7 +100,15 @@ class Graph:
             return before.cummax(dim).values
         m = x.detach().amax(dim, keepdim=True)
         m = torch.where(m == NEG_INF, 0.0, m)
-        return safe_log(torch.exp(before - m).cumsum(dim)) + m
+        if can_look(x, None) and bool(((x.detach() >= m - _NEAR) | (x.detach() == NEG_INF)).all()):
+            return safe_log(torch.exp(before - m).cumsum(dim)) + m
+        # sums of 2, 4, 8, ... places, each with a maximum of its own: places may be any distance apart
+        reach = 1
+        while reach < size - 1:
+            none = torch.full_like(x.narrow(dim, 0, reach), NEG_INF)
+            before = self.add(before, torch.cat([none, before.narrow(dim, 0, size - reach)], dim))
+            reach *= 2
+        return before
 
     def others(self, x: Float[Tensor, "*dims"], dim: int) -> Float[Tensor, "*dims"]:
         """For each place the sum over all the other places of ``dim``: by subtraction, except for the largest of all,
@@ -149,6 +155,15 @@ def one_of(odds: Float[Tensor, "*dims"], dim: int) -> Float[Tensor, "*dims"]:
     return torch.where(count > 0, demanded, torch.where(forced, 0.0, odds))
 
 
+def to_one_of(
+    rest: Float[Tensor, "*dims"], odds: Float[Tensor, "*dims"], there: Bool[Tensor, "*dims"], graph: Graph
+) -> Float[Tensor, "*dims"]:
+    """Messages of factors under which one of dimension 1 is true, by the sums over all assignments with each of them,
+    without its own weight; 0 but where links are ``there``."""
+    others = graph.others(torch.where(rest == NEG_INF, NEG_INF, rest + odds), 1)
+    return torch.where(there, ratio(rest, others), 0.0)
+
+
 def pair_message(
     odds: Float[Tensor, "*dims"], scores: Float[Tensor, "*dims"], graph: Graph, factor: Tensor | None = None
 ) -> Float[Tensor, "*dims"]:
@@ -177,7 +192,16 @@ class Factors(ABC):
 
     A new family is a small class with ``propagate`` and ``log_z``. A family with one edge to each link needs no more;
     others say which variables their edges lead to (``spread``) and add up what the edges hold (``collect``). If scores
-    that have a batch are kept in ``scores``, choosing sentences, temperatures and beliefs come by themselves.
+    that have a batch are kept in ``scores``, choosing sentences, temperatures and beliefs come by themselves. Then
+
+    - ``size`` takes the first two dimensions of ``scores`` to be B and N: override it for scores of other shapes;
+    - ``prepare`` is called once before all else: override it (``masked``) where some scores are never read, or where
+      something is to be computed from the graph;
+    - ``select`` and ``temper`` know ``scores`` alone: override them for other tensors that have a batch, and for other
+      numbers that a temperature divides.
+
+    Incoming messages are -inf where there is no link, and may be -inf or +inf anywhere else. What is sent to no link
+    has no effect.
     """
 
     scores: Tensor | None = None
@@ -190,11 +214,12 @@ class Factors(ABC):
 
     @property
     def size(self) -> tuple[int | None, int | None, int | None]:
-        """Sentences, nodes and tags, as far as this family knows."""
+        """Sentences, nodes and tags, as far as this family knows; by default the first two dimensions of ``scores``."""
         return (None, None, None) if self.scores is None else (self.scores.shape[0], self.scores.shape[1], None)
 
     def prepare(self, graph: Graph) -> Factors:
-        """The same family as the other methods want it: scores in float64, 0 where they are never read."""
+        """The same family as the other methods want it: scores in float64, 0 where they are never read (by default all
+        are read), without NaN and +inf."""
         return self if self.scores is None else self.masked(torch.ones_like(self.scores, dtype=torch.bool))
 
     def masked(self, read: Bool[Tensor, "*shape"]) -> Self:
@@ -234,16 +259,18 @@ class Factors(ABC):
 
     @abstractmethod
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
-        """Messages r of (4) to the variables, given the messages q of (3) from them, on every edge."""
+        """Messages r of (4) to the variables, given the messages q of (3) from them, on every edge; 0 on an edge
+        without a factor. The message on an edge does not depend on what came in by it."""
 
     @abstractmethod
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         """Log of the sum over all assignments of (6), all factors of a sentence together; ``weights`` says what a
-        message weighs."""
+        message weighs. Every edge that ``spread`` gives is weighed, also one without a factor: by the sum over the
+        values of its variable, log (1 + q) for a link, ``graph.add(*weights(q))`` (0 where there is no link)."""
 
     def beliefs(self, incoming: Messages, graph: Graph) -> Tensor:
-        """Beliefs (6) about what the scores are of, like ``scores``: the derivative of ``log_z``. For hard constraints,
-        their beliefs about the link at each edge."""
+        """Beliefs (6) about what the scores are of, like ``scores``: the derivative of ``log_z``. For families without
+        scores, their beliefs about the link at each edge."""
         scores = self.scores
         if scores is None:
             return torch.sigmoid(ratio(incoming[0], -self.propagate(incoming, graph)[0]))
@@ -255,11 +282,16 @@ class Factors(ABC):
             other = copy.copy(self)
             other.scores = scores.view_as(scores) if scores.requires_grad else scores.detach().requires_grad_()
             total = other.log_z(incoming, graph)
-            by = torch.autograd.grad(total.sum(), other.scores, create_graph=again)[0]
+            if not total.requires_grad:  # no factor has room in so short sentences
+                return torch.zeros_like(scores)
+            given = other.scores
+            by = torch.autograd.grad(total.sum(), given, create_graph=again, allow_unused=True, materialize_grads=True)[
+                0
+            ]
         return by if self.read is None else torch.where(self.read, by, 0.0)
 
     def select(self, sentences: Int[Tensor, " S"]) -> Self:
-        """The factors of some of the sentences."""
+        """The factors of some of the sentences: of ``scores`` and ``read``, unless they are shared."""
         made = copy.copy(self)
         if not self.shared:
             made.scores = None if self.scores is None else self.scores[sentences]
@@ -267,7 +299,7 @@ class Factors(ABC):
         return made
 
     def temper(self, beta: float) -> Self:
-        """F ** beta."""
+        """F ** beta: by ``scores`` times beta."""
         made = copy.copy(self)
         if self.scores is not None:
             made.scores = self.scores * beta

@@ -21,7 +21,7 @@ from gpuparse.bp.graph import (
     weights,
 )
 from gpuparse.plain.semiring import NEG_INF
-from gpuparse.trees import as_arcs, as_scores
+from gpuparse.trees import as_arcs, as_scores, can_look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -95,24 +95,30 @@ class NoTwoCycle(Factors):
         return either.triu(1).flatten(1).sum(1)
 
 
+def _as_pairs(pairs: Tensor) -> Int[Tensor, "B P 4"]:
+    if not isinstance(pairs, Tensor) or pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool:
+        raise ValueError("pairs must be an integer tensor [B, P, 4]; use torch.tensor")
+    if pairs.dim() != 3 or pairs.shape[2] != 4:
+        raise ValueError(f"pairs must have shape [B, P, 4], got {list(pairs.shape)}")
+    return pairs.long()
+
+
 class Pair(Factors):
     """PAIR: scores of two links being true together.
 
     Args:
-        pairs: [B, P, 4], the links h -> m and h' -> m' of each pair as h, m, h', m'. A row with a negative entry is
-            padding.
+        pairs: [B, P, 4], the links h -> m and h' -> m' of each pair as h, m, h', m', two different ones. A row with a
+            negative entry is padding, and one past its sentence's end is never read.
         scores: [B, P], float32 or float64; -inf forbids the pair.
     """
 
     def __init__(self, pairs: Int[Tensor, "B P 4"], scores: Float[Tensor, "B P"]) -> None:
+        self.pairs = _as_pairs(pairs)
         self.scores: Tensor = as_scores(scores, "scores")
-        if not isinstance(pairs, Tensor) or pairs.dtype.is_floating_point or pairs.dtype == torch.bool:
-            raise ValueError("pairs must be an integer tensor [B, P, 4]")
-        if scores.dim() != 2 or pairs.shape != (*scores.shape, 4):
+        if scores.shape != pairs.shape[:2]:
             raise ValueError(
                 f"pairs must have shape [B, P, 4] and scores [B, P], got {list(pairs.shape)} and {list(scores.shape)}"
             )
-        self.pairs = pairs.long()
         self._at: Messages = ()
 
     @property
@@ -123,7 +129,14 @@ class Pair(Factors):
         N = graph.nodes
         h, m, i, j = self.pairs.clamp(0, N - 1).unbind(2)
         one, other, links = h * N + m, i * N + j, graph.links.flatten(1)
-        inside = (self.pairs >= 0).all(2) & (self.pairs < N).all(2) & (one != other)
+        given = (self.pairs >= 0).all(2)
+        inside = given & (self.pairs < N).all(2) & (m > 0) & (j > 0) & (h != m) & (i != j) & (one != other)
+        if can_look(self.scores, None) and bool((given & ~inside).any()):
+            b, p = (given & ~inside).nonzero()[0].tolist()
+            raise ValueError(
+                f"pairs[{b}, {p}] is {self.pairs[b, p].tolist()} (sentence {b}); it must be two different links, with "
+                f"heads from 0 to {N - 1} and other words from 1 to {N - 1}, or have a negative entry to be left out"
+            )
         made = self.masked(inside & links.gather(1, one) & links.gather(1, other))
         made._at = one, other
         return made
@@ -153,7 +166,9 @@ class Pair(Factors):
 
 
 class Nand(Pair):
-    """NAND: listed pairs of links that may not be true together; ``pairs`` as in PAIR."""
+    """NAND: listed pairs of links that may not be true together; ``pairs`` as in PAIR. So are the beliefs [B, P], that
+    both are true: 0."""
 
     def __init__(self, pairs: Int[Tensor, "B P 4"]) -> None:
+        _as_pairs(pairs)
         super().__init__(pairs, torch.full(pairs.shape[:2], NEG_INF, dtype=torch.float64, device=pairs.device))

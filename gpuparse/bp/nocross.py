@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpuparse.bp.graph import Graph, Messages, ThirdNode, one_of, ratio, safe_log, weights
+from gpuparse.bp.graph import Graph, Messages, ThirdNode, one_of, safe_log, to_one_of, weights
 from gpuparse.plain.semiring import NEG_INF
 from gpuparse.trees import as_arcs
 
@@ -33,10 +33,8 @@ class NoCross(ThirdNode):
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         q = incoming[0]
-        given = self._given(q, graph)
-        others = graph.others(torch.where(given == NEG_INF, NEG_INF, given + q), 1)
         there = graph.links[..., None] & self._exists(graph)[:, None]
-        return (torch.where(there, ratio(given, others), 0.0),)
+        return (to_one_of(self._given(q, graph), q, there, graph),)
 
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         q = incoming[0]

@@ -10,6 +10,7 @@ from gpuparse.bp.grand import dense
 from gpuparse.bp.graph import Factors, Graph, Messages, ThirdNode, pair_log_z, pair_message, ratio, safe_log, weights
 from gpuparse.parts import Parts, legal_triples
 from gpuparse.plain.semiring import NEG_INF
+from gpuparse.trees import as_arcs
 
 
 class Sib(ThirdNode):
@@ -51,7 +52,7 @@ class ChildSequence(Factors):
 
     def __init__(self, siblings: Tensor | Parts, last: Float[Tensor, "B N N"] | None = None) -> None:
         scores = dense(siblings, "siblings")
-        if last is not None and last.shape != scores.shape[:3]:
+        if last is not None and as_arcs(last, "last").shape != scores.shape[:3]:
             raise ValueError(f"last must have shape {list(scores.shape[:3])} to fit siblings, got {list(last.shape)}")
         again = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)[:, None, :]
         self._mirrored: tuple[Tensor, Tensor] = (scores, scores)  # the last F that came, and what was made of it
@@ -76,11 +77,7 @@ class ChildSequence(Factors):
             after = after[:, :, :j]
             odds.append(ratio(reach[j] + here, graph.sum(before[j] + after, 2)))
             after = graph.add(after + f, scores[:, :, :j, j] + t + here[..., None])
-        odds.append(torch.zeros_like(odds[0]))
-        right, left = torch.stack(odds[::-1], 2).chunk(2)
-        node = torch.arange(N, device=right.device)
-        found = torch.where(node > node[:, None], right, left.flip(1, 2))
-        return (torch.where(graph.links, found, 0.0),)
+        return self._joined(odds, graph)
 
     def _propagate_moderate(self, odds: Float[Tensor, "B N N"], F: Float[Tensor, "B N N N"], graph: Graph) -> Messages:
         """The same sums without logs; each place's are divided by their total."""
@@ -109,8 +106,12 @@ class ChildSequence(Factors):
             after = after * false[:, j, :, None] + factor[:, j, :, :j] * (true[:, j] * here)[..., None]
             total = after.detach().sum(2, keepdim=True)
             after = after / torch.where(total > 0, total, 1.0)
-        odds_out.append(torch.zeros_like(odds_out[0]))
-        right, left = torch.stack(odds_out[::-1], 2).chunk(2)
+        return self._joined(odds_out, graph)
+
+    def _joined(self, odds: list[Float[Tensor, "B2 N"]], graph: Graph) -> Messages:
+        """The messages of both sides, given those to places N - 1, ..., 1 of ``_sides``."""
+        right, left = torch.stack([*odds, torch.zeros_like(odds[0])][::-1], 2).chunk(2)
+        node = torch.arange(graph.nodes, device=right.device)
         found = torch.where(node > node[:, None], right, left.flip(1, 2))
         return (torch.where(graph.links, found, 0.0),)
 

@@ -19,7 +19,18 @@ def _normal(log_weights: Float[Tensor, "*dims T"], graph: Graph) -> Float[Tensor
     return torch.where(none, 0.0, log_weights - torch.where(none, 0.0, total))
 
 
-class Tag(Factors):
+class _EachTag(Factors):
+    """Families with one edge to each tag and none to links: messages [B, n, T]."""
+
+    def spread(self, values: Values) -> Messages:
+        assert values.tags is not None
+        return (values.tags,)
+
+    def collect(self, messages: Messages, graph: Graph) -> Values:
+        return Values(graph.zeros().links, messages[0])
+
+
+class Tag(_EachTag):
     """TAG: ``unary[b, i, t]`` scores tag t at word i (from 0). [B, n, T]."""
 
     def __init__(self, unary: Float[Tensor, "B n T"]) -> None:
@@ -32,13 +43,6 @@ class Tag(Factors):
 
     def prepare(self, graph: Graph) -> Tag:
         return self.masked(graph.words[:, 1:, None].expand_as(self.scores))
-
-    def spread(self, values: Values) -> Messages:
-        assert values.tags is not None
-        return (values.tags,)
-
-    def collect(self, messages: Messages, graph: Graph) -> Values:
-        return Values(graph.zeros().links, messages[0])
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (torch.where(graph.words[:, 1:, None], _normal(self.scores, graph), 0.0),)
@@ -56,8 +60,11 @@ class TagLink(Factors):
     def __init__(self, scores: Float[Tensor, "B N N T T"]) -> None:
         self.scores: Tensor = as_scores(scores, "scores")
         shape = scores.shape
-        if scores.dim() != 5 or shape[1] != shape[2] or shape[3] != shape[4] or shape[1] < 2:
-            raise ValueError(f"scores must have shape [B, N, N, T, T] with N = words + 1 >= 2, got {list(shape)}")
+        square = scores.dim() == 5 and shape[1] == shape[2] and shape[3] == shape[4]
+        if not square or shape[1] < 2 or shape[3] < 1:
+            raise ValueError(
+                f"scores must have shape [B, N, N, T, T] with N = words + 1 >= 2 and T >= 1, got {list(shape)}"
+            )
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -114,7 +121,7 @@ class TagLink(Factors):
         return graph.add(of_true, of_false).flatten(1).sum(1)
 
 
-class Trigram(Factors):
+class Trigram(_EachTag):
     """TRIGRAM: scores of the tags of three words in a row: [T, T, T], the same everywhere, or [B, n - 2, T, T, T].
 
     Forward and backward over pairs of tags, O(n T^3). The beliefs are like the scores: expected numbers.
@@ -122,8 +129,10 @@ class Trigram(Factors):
 
     def __init__(self, scores: Tensor) -> None:
         as_scores(scores, "scores")
-        if scores.dim() not in (3, 5) or len(set(scores.shape[-3:])) != 1:
-            raise ValueError(f"scores must have shape [T, T, T] or [B, n - 2, T, T, T], got {list(scores.shape)}")
+        if scores.dim() not in (3, 5) or len(set(scores.shape[-3:])) != 1 or scores.shape[-1] < 1:
+            raise ValueError(
+                f"scores must have shape [T, T, T] or [B, n - 2, T, T, T] with T >= 1, got {list(scores.shape)}"
+            )
         self.scores: Tensor = scores
         self.shared = scores.dim() == 3
 
@@ -138,13 +147,6 @@ class Trigram(Factors):
         if self.scores.dim() == 3:
             return self.masked(torch.ones_like(self.scores, dtype=torch.bool))
         return self.masked(graph.words[:, 3:, None, None, None].expand_as(self.scores))
-
-    def spread(self, values: Values) -> Messages:
-        assert values.tags is not None
-        return (values.tags,)
-
-    def collect(self, messages: Messages, graph: Graph) -> Values:
-        return Values(graph.zeros().links, messages[0])
 
     def _at(self, i: int) -> Float[Tensor, "#B T T T"]:
         """Scores of the tags of words i - 2, i - 1, i."""

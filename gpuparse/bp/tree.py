@@ -11,11 +11,11 @@ O(n^3) for all m together), so that every u has all its digits, however small it
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpuparse.bp.eisner import outside
-from gpuparse.bp.graph import Factors, Graph, Messages, one_of, ratio, safe_log
+from gpuparse.bp.graph import Factors, Graph, Messages, one_of, safe_log, to_one_of
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.plain.semiring import NEG_INF, logaddexp, logsumexp
 from gpuparse.trees import can_look, tree_scores
@@ -24,7 +24,11 @@ from gpuparse.trees import can_look, tree_scores
 _LITTLE = -200.0
 _STEP = 30.0
 _LEAST = 1e-250
-_WIDE = 300.0  # log weights further apart than this are added up as logs
+# What a double holds, with digits to spare: log weights further apart than this are added up as logs.
+_RANGE = 600.0
+# When what was added up without logs is proven, and its derivatives are in range: the least log u and the widest arcs,
+# which together stay above the log of the least double, -708; and how near to 1 a power is by rounding.
+_LEAST_LOG, _SURE_WIDE, _SURE_POWER = -460.0, 200.0, 1e-12
 
 
 def escapes(walk: Float[Tensor, "B n n"], root: Float[Tensor, "B n"], *, log: bool = False) -> Float[Tensor, "B n n"]:
@@ -73,21 +77,24 @@ def escapes(walk: Float[Tensor, "B n n"], root: Float[Tensor, "B n"], *, log: bo
     return out[..., 0].transpose(1, 2)[:, :n, :n]
 
 
-def _log_escapes(w: Float[Tensor, "B N N"], little: float, log: bool) -> Float[Tensor, "B N N"]:
+def _log_escapes(w: Float[Tensor, "B N N"], little: Float[Tensor, " B"], log: bool) -> Float[Tensor, "B N N"]:
     """log u(h, m) by log weights of arcs, those of the root times exp(little); the root itself is one of the heads."""
+    little = little[:, None]
     most = w.detach().amax(1, keepdim=True)
     w = w - torch.where(most == NEG_INF, 0.0, most)
     root, walk = w[:, 0, 1:] + little, w[:, 1:, 1:].transpose(1, 2)
     u = escapes(walk, root, log=True) if log else safe_log(escapes(torch.exp(walk), torch.exp(root)))
-    top = torch.full_like(w[:, :1], little)
+    top = little[..., None].expand_as(w[:, :1])
     return torch.cat([top, torch.nn.functional.pad(u, (1, 0), value=NEG_INF)], 1)
 
 
 class Tree(Factors):
     """TREE: every word has one head, and comes to the root by its heads; with one word under the root, or any number.
 
-    Where values cannot be looked at (on a GPU), messages about links of one sentence may be up to 300 apart, and trees
-    with a single root should weigh more than exp(-200) of what those with more weigh.
+    Where values cannot be looked at (on a GPU), nothing is added up as logs, and a second word under the root counts
+    exp(-200) times rather than not at all. That is enough if messages to the heads of each word are up to 160 apart
+    (600 for any number under the root); if some links are forbidden, it is surely enough if that holds for the sum over
+    all words, and N log N more. Beyond that, beliefs may be wrong, or a sentence be called impossible.
     """
 
     structure: Structure = MATRIX_TREE
@@ -98,8 +105,7 @@ class Tree(Factors):
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         q = incoming[0]
         rest = self._best_rest(q, graph) if graph.maximise else self._escape(q, graph)
-        others = graph.others(torch.where(rest == NEG_INF, NEG_INF, rest + q), 1)
-        return (torch.where(graph.links, ratio(rest, others), 0.0),)
+        return (to_one_of(rest, q, graph.links, graph),)
 
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         q = one_of(incoming[0], 1)
@@ -109,26 +115,63 @@ class Tree(Factors):
         return torch.where((heads < 0).all(1), NEG_INF, tree_scores(q, heads, graph.lengths))
 
     def _escape(self, q: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"]:
-        """log u(h, m), up to a constant for each m."""
+        """log u(h, m), up to a constant for each m. Each sentence is looked at for itself."""
         w = one_of(q, 1)
-        little, log, hard = _LITTLE, False, True
-        if can_look(w, None):
-            finite = torch.where(graph.links & w.isfinite(), w.detach(), 0.0)
-            wide = float(finite.max() - finite.min()) if len(finite) else 0.0
-            if wide > _WIDE:
-                little, log = min(_LITTLE, -graph.nodes * (wide + 2)), True
-            hard = bool((graph.links & w.isinf()).any())
-        if not self.single_root:
-            return _log_escapes(w, 0.0, log)
-        found = _log_escapes(w, little, log)
-        if not hard:
-            return found
+        if not can_look(w, None):
+            hard = torch.ones_like(graph.lengths, dtype=torch.bool)
+            return self._walk(w, graph, torch.full_like(w[:, 0, 0], _LITTLE), hard, log=False)[0]
+        given = w.detach()
+        there = graph.links & given.isfinite()
+        wide = torch.where(there, given, NEG_INF).amax(1) - torch.where(there, given, torch.inf).amin(1)
+        wide = wide.clamp(min=0.0)  # [B, N]
+        hard = (graph.links & ~there).flatten(1).any(1)
+        # What a tree may weigh less than another. One arc that is changed leaves one word less under the root, if all
+        # arcs are there; else all arcs may have to change, and N^N trees be weighed against one.
+        N = (graph.lengths + 1).double()
+        reach = torch.where(hard, wide.sum(1) + N * torch.log(N), wide.amax(1))
+        little = -(reach + 40).clamp(min=-_LITTLE)
+        fits = (reach - little if self.single_root else reach) <= _RANGE
+        if bool(fits.all()):
+            return self._walk(w, graph, little, hard, log=False)[0]
+        done, maybe = fits, hard & (wide.amax(1) <= _SURE_WIDE)
+        if bool((maybe & ~fits).any()):  # reach is the worst case: try
+            trial = torch.where(fits, little, _LITTLE)
+            found, proven = self._walk(given, graph, trial, hard, log=False)
+            done = fits | (maybe & proven)
+            little = torch.where(done, trial, little)
+            if bool(done.all()) and not (torch.is_grad_enabled() and w.requires_grad):
+                return found
+        parts, places = [], []  # sentences apart, as derivatives of what does not fit would be NaN
+        for some, log in ((done, False), (~done, True)):
+            at = some.nonzero().squeeze(1)
+            if len(at):
+                parts.append(self._walk(w[at], graph.select(at), little[at], hard[at], log=log)[0])
+                places.append(at)
+        return torch.cat(parts)[torch.cat(places).argsort()]
+
+    def _walk(
+        self,
+        w: Float[Tensor, "B N N"],
+        graph: Graph,
+        little: Float[Tensor, " B"],
+        hard: Bool[Tensor, " B"],
+        *,
+        log: bool,
+    ) -> tuple[Float[Tensor, "B N N"], Bool[Tensor, " B"]]:
+        """log u(h, m), and whether it is proven that nothing was too small for a double, and nothing but trees with a
+        single root counts. ``hard``: whether arcs are forbidden."""
+        found = _log_escapes(w, little if self.single_root else torch.zeros_like(little), log)
+        small = found.detach() < _LEAST_LOG
+        if not self.single_root or (can_look(w, None) and not bool(hard.any())):
+            return found, ~(small & graph.links).flatten(1).any(1)
         # Then there may be links that only trees with two root arcs have. Their u has the little weight in it once
         # more, which shows when that weight changes.
         less = _log_escapes(w.detach(), little - _STEP, log)
-        power = ((found.detach() - less) / _STEP).nan_to_num(nan=torch.inf).round()
-        power = torch.where(graph.links, power, torch.inf)
-        return torch.where(power > power.amin(1, keepdim=True), NEG_INF, found)
+        power = ((found.detach() - less) / _STEP).nan_to_num(nan=torch.inf)
+        small = small | ((power - 1).abs() > _SURE_POWER)
+        power = torch.where(graph.links, power.round(), torch.inf)
+        found = torch.where(power > power.amin(1, keepdim=True), NEG_INF, found)
+        return found, ~(small & graph.links).flatten(1).any(1)
 
     def _best_rest(self, q: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"]:
         """The best tree with h -> m for all h, m, without the weight of that arc: a best tree each (footnote 25)."""
@@ -157,8 +200,7 @@ class ProjectiveTree(Tree):
         w = one_of(q, 1)
         rest = self._by_kernel(w, graph)
         rest = outside(w, graph, self.single_root) if rest is None else rest
-        others = graph.others(torch.where(rest == NEG_INF, NEG_INF, rest + q), 1)
-        return (torch.where(graph.links, ratio(rest, others), 0.0),)
+        return (to_one_of(rest, q, graph.links, graph),)
 
     def _by_kernel(self, w: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"] | None:
         """The same by the marginals, which are sums of terms above 0 and have all their digits, if none is near what a

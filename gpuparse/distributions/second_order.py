@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -10,15 +11,16 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 
 from gpuparse.distributions.common import as_k, may_keep, not_negative
-from gpuparse.distributions.trees import TreeDistribution, _expected
+from gpuparse.distributions.trees import TreeDistribution, _expected, check_same_trees
 from gpuparse.ops import second_order
 from gpuparse.plain.second_order import Scores, grandparent_mask, sibling_mask, tree_scores
 from gpuparse.plain.semiring import arc_mask
-from gpuparse.trees import Lengths, as_arcs, as_heads, as_lengths, as_scores, can_look, is_tree, no_tree_error
+from gpuparse.trees import Lengths, as_arcs, as_heads, as_lengths, as_scores, can_look, is_tree
 
 
 class Dense(Protocol):
-    """What can give the scores of all triples, as ``gpuparse.parts.Parts`` do."""
+    """What can give the scores of all triples, as ``gpuparse.parts.Parts`` do; its ``kind`` and ``lengths``, if it has
+    them, must be those wanted."""
 
     def dense(self) -> Tensor: ...
 
@@ -53,17 +55,28 @@ class SecondOrderTrees(TreeDistribution):
     ) -> None:
         as_arcs(arcs)
         counts = as_lengths(lengths, arcs, validate_args)
-        self.siblings = _as_pairs(siblings, "siblings", arcs)
-        self.grandparents = _as_pairs(grandparents, "grandparents", arcs)
         looks = can_look(arcs, validate_args)
+        self.siblings = _as_pairs(siblings, "siblings", arcs, counts, looks)
+        self.grandparents = _as_pairs(grandparents, "grandparents", arcs, counts, looks)
         forbidden = looks and any([_check_pairs(self, name, counts) for name in MASKS])
         super().__init__(arcs, counts, single_root=single_root, validate_args=validate_args)
         if forbidden:
             without = self._sums("log_partition").detach().isneginf().nonzero()
             if len(without):
-                raise no_tree_error(
-                    arcs, counts, int(without[0]), projective=True, single_root=self.single_root, name="scores"
-                )
+                raise self.no_tree_error(int(without[0]))
+
+    def no_tree_error(self, sentence: int, best: Sequence[str] = ()) -> ValueError:
+        """As of the first order; names the fewest kinds of scores that allow no tree together."""
+        for name in MASKS:
+            _check_pairs(self, name, self.lengths)  # a NaN that was not looked for until now
+        arcs, *pairs = self._detached()
+        choices: tuple[tuple[str, ...], ...] = ((), ("siblings",), ("grandparents",), tuple(MASKS))
+        for kinds in choices:
+            beside, under = (x if name in kinds else None for name, x in zip(MASKS, pairs, strict=True))
+            only = self._like((arcs, beside, under), self.lengths)
+            if only._sums("log_partition")[sentence].isneginf():
+                break
+        return only._no_tree_under(only._split()[0], sentence, (*best, *kinds))
 
     @property
     def scores(self) -> Scores:
@@ -99,14 +112,28 @@ class SecondOrderTrees(TreeDistribution):
         if name == "log_partition" and not wanted:
             value = second_order.log_partition(self.scores, self.lengths, self.single_root)
         else:
-            all_of = second_order.marginals(self.scores, self.lengths, self.single_root)
-            found = {key: x for key, x in zip(NAMES, all_of, strict=True) if x is not None}
+            found = self._marginals()
             value = found[name]
             if not differentiable and may_keep():
                 self._known.update(found)
         if (wanted or not differentiable) and may_keep():
             self._known[name] = value
         return value
+
+    def _marginals(self) -> dict[str, Tensor]:
+        all_of = second_order.marginals(self.scores, self.lengths, self.single_root)
+        return {name: x for name, x in zip(NAMES, all_of, strict=True) if x is not None}
+
+    def _all_sums(self) -> dict[str, Tensor]:
+        """What ``_sums`` gives, all by one call and with one graph: for results that are made of several."""
+        there = [*NAMES[:2], *(name for name in MASKS if getattr(self, name) is not None)]
+        if all(name in self._known for name in there):
+            return self._known
+        found = self._marginals()
+        differentiable = any(x is not None and x.requires_grad for x in self.scores)
+        if (torch.is_grad_enabled() or not differentiable) and may_keep():
+            self._known.update(found)
+        return found
 
     @property
     def sibling_marginals(self) -> Float[Tensor, "B N N N"]:
@@ -152,12 +179,8 @@ class SecondOrderTrees(TreeDistribution):
         heads = second_order.topk(self._detached(), self.lengths, self.single_root, as_k(k))
         return heads, self._score(heads)
 
-    def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B N"]:
-        """Independent exact draws; follows ``torch.manual_seed``."""
-        shape = torch.Size(sample_shape)
-        with torch.no_grad():
-            heads = second_order.sample(self._detached(), self.lengths, self.single_root, shape.numel())
-        return heads.reshape(*shape, *self.arcs.shape[:2])
+    def _draw(self, num: int) -> Int[Tensor, "num B N"]:
+        return second_order.sample(self._detached(), self.lengths, self.single_root, num)
 
     def log_prob(self, value: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
         """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
@@ -167,24 +190,36 @@ class SecondOrderTrees(TreeDistribution):
         value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(tree, value, -torch.inf).to(self.arcs.dtype)
 
+    def _split(self) -> tuple[Tensor, list[Tensor | None]]:
+        """Scores in float64 of the same distribution, those of pairs relative to the best of their arc, which the arc
+        takes over: near 0 as far as ``_centre`` can bring them. What no tree can have is -inf."""
+        N = self.arcs.shape[1]
+        arcs = torch.where(arc_mask(self.lengths, N), self.arcs.double(), -torch.inf)
+        allowed, node = ~arcs.detach().isneginf(), torch.arange(N, device=arcs.device)
+        pairs: list[Tensor | None] = []
+        for name, axis in (("siblings", 2), ("grandparents", 1)):
+            x = getattr(self, name)
+            if x is None:
+                pairs.append(None)
+                continue
+            possible, alone = allowed.unsqueeze(axis), torch.zeros_like(allowed)
+            if name == "siblings":  # the other arc, h -> s if s is not h; a single root has no second child
+                other = allowed & (node[:, None] > 0) if self.single_root else allowed
+                possible = possible & (other | (node[:, None] == node))[..., None]
+            else:  # the other arc, g -> h; under the root there is none
+                possible, alone = possible & allowed[..., None], allowed & (node[:, None] == 0)
+            bad = ~(x.detach() < torch.inf)  # shows, wherever it is
+            x = torch.where(MASKS[name](self.lengths, N) & (possible | bad), x.double(), -torch.inf)
+            top = torch.where(alone, 0.0, x.detach().amax(axis))
+            pairs.append(x - torch.where(top.isneginf(), 0.0, top).unsqueeze(axis))
+            arcs = arcs + _centre(top, self.single_root)
+        return _centre(arcs, self.single_root), pairs
+
     def _centred(self) -> SecondOrderTrees:
-        """The same distribution in float64, scores of pairs relative to the best of their arc, those of arcs to the
-        best total of their word: nothing large cancels. What is not read is -inf."""
+        """The same distribution by ``_split``: nothing large cancels that all trees have in common. With several roots
+        a large constant on all grandparents is not in common, for it weighs how many: it costs its share of digits."""
         if "centred" not in self.__dict__:
-            N = self.arcs.shape[1]
-            arcs = torch.where(arc_mask(self.lengths, N), self.arcs.double(), -torch.inf)
-            pairs: list[Tensor | None] = []
-            for x, mask, axis in zip(self.scores[1:], MASKS.values(), (2, 1), strict=True):
-                if x is None:
-                    pairs.append(None)
-                    continue
-                x = torch.where(mask(self.lengths, N), x.double(), -torch.inf)
-                top = x.detach().amax(axis)
-                top = torch.where(top.isfinite(), top, 0.0)
-                pairs.append(x - top.unsqueeze(axis))
-                arcs = arcs + top
-            top = arcs.detach().amax(1, keepdim=True)
-            arcs = arcs - torch.where(top.isfinite(), top, 0.0)
+            arcs, pairs = self._split()
             wide = self._like((arcs, pairs[0], pairs[1]), self.lengths)
             differentiable = any(x is not None and x.requires_grad for x in self.scores)
             if (differentiable and not torch.is_grad_enabled()) or not may_keep():
@@ -192,19 +227,23 @@ class SecondOrderTrees(TreeDistribution):
             self.centred: SecondOrderTrees = wide
         return self.centred
 
-    def _expected_score(self, of: SecondOrderTrees) -> Float[Tensor, " B"]:
-        """Expected score of a tree from here under ``of``, whose forbidden parts count 0."""
-        p = self._with_pairs(siblings=of.siblings is not None, grandparents=of.grandparents is not None)
-        total = _expected(p._sums("marginals"), of.arcs)
-        for name, x in zip(MASKS, of.scores[1:], strict=True):
-            if x is not None:
-                total = total + _expected(p._sums(name), x)
-        return total
+    def _expected_scores(self, *of: SecondOrderTrees) -> tuple[Float[Tensor, " B"], list[Float[Tensor, " B"]]]:
+        """log Z, and the expected scores of a tree from here under each ``of``, whose forbidden parts count 0."""
+        p = self._with_pairs(
+            siblings=any(q.siblings is not None for q in of), grandparents=any(q.grandparents is not None for q in of)
+        )
+        sums = p._all_sums()
+        totals = []
+        for q in of:
+            each = [_expected(sums[name], x) for name, x in zip(NAMES[1:], q.scores, strict=True) if x is not None]
+            totals.append(torch.stack(each).sum(0))
+        return sums["log_partition"], totals
 
     def entropy(self) -> Float[Tensor, " B"]:
         """-sum p log p, exactly: log Z minus the expected score."""
         p = self._centred()
-        return not_negative(p._sums("log_partition") - p._expected_score(p)).to(self.arcs.dtype)
+        log_z, (expected,) = p._expected_scores(p)
+        return not_negative(log_z - expected).to(self.arcs.dtype)
 
     def _has_tree_outside(self, q: SecondOrderTrees) -> Bool[Tensor, " B"]:
         """Whether some tree that is possible here, however rare it is, is forbidden in q; both are centred."""
@@ -215,23 +254,47 @@ class SecondOrderTrees(TreeDistribution):
             return found
         alike = [None if x is None else torch.where(x.detach().isneginf(), -torch.inf, 0.0).double() for x in p.scores]
         assert alike[0] is not None
-        uniform = p._like((alike[0], alike[1], alike[2]), p.lengths)
+        share = p._like((alike[0], alike[1], alike[2]), p.lengths)._all_sums()  # all trees alike
         for name, x in zip(NAMES[1:], q.scores, strict=True):
             if x is not None:
-                found = found | ((uniform._sums(name) > 0) & x.isneginf()).flatten(1).any(1)
+                found = found | ((share[name] > 0) & x.isneginf()).flatten(1).any(1)
         return found
 
 
-def _as_pairs(pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"]) -> Float[Tensor, "B N N N"] | None:
+def _centre(w: Float[Tensor, "B N N"], single_root: bool) -> Float[Tensor, "B N N"]:
+    """Scores of arcs less what they have in common: every word has one head, and a single root one child. Those of a
+    word's best head and of the root's best child become 0; -inf stays."""
+    if not single_root:
+        top = w.detach().amax(1, keepdim=True)
+        return w - torch.where(top.isneginf(), 0.0, top)
+    root, words = w.detach()[:, :1], w.detach()[:, 1:]
+    top = words.amax(1, keepdim=True)
+    top = torch.where(top.isneginf(), root, top)  # a word that only the root can have
+    top = torch.where(top.isneginf(), 0.0, top)
+    child = (root - top).amax(2, keepdim=True)
+    child = torch.where(child.isneginf(), 0.0, child)
+    return w - top - torch.cat([child, torch.zeros_like(words[..., :1])], 1)
+
+
+def _as_pairs(
+    pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], looks: bool
+) -> Float[Tensor, "B N N N"] | None:
     """Scores of pairs as a tensor that fits the arcs."""
     if pairs is None:
         return None
+    kind = name if isinstance(pairs, Tensor) else getattr(pairs, "kind", name)
+    if kind != name:
+        raise ValueError(f"{name} must be parts of kind {name!r}, got {kind!r}")
     found = as_scores(pairs.dense() if hasattr(pairs, "dense") else pairs, name)
     B, N = arcs.shape[:2]
     if found.shape != (B, N, N, N):
         raise ValueError(f"{name} must have shape {[B, N, N, N]} to fit arcs, got {list(found.shape)}")
     if found.device != arcs.device:
         raise ValueError(f"{name} must be on {arcs.device} like arcs, got {found.device}")
+    given = lengths if isinstance(pairs, Tensor) else getattr(pairs, "lengths", lengths)
+    if looks and not torch.equal(given, lengths):
+        b = int((given != lengths).nonzero()[0])
+        raise ValueError(f"{name} of sentence {b} have {int(given[b])} words, but lengths[{b}] is {int(lengths[b])}")
     return found.to(arcs.dtype)
 
 
@@ -257,13 +320,8 @@ def _check_pairs(trees: SecondOrderTrees, name: str, lengths: Tensor) -> bool:
 @register_kl(SecondOrderTrees, SecondOrderTrees)
 def _kl(p: SecondOrderTrees, q: SecondOrderTrees) -> Float[Tensor, " B"]:
     """sum p log(p / q), exactly; inf where p has a tree that q forbids."""
-    if p.single_root != q.single_root:
-        raise ValueError(f"KL needs two distributions over the same trees, got {p} and {q}")
-    if p.arcs.shape != q.arcs.shape:
-        raise ValueError(f"arcs of p and q must have the same shape, got {list(p.arcs.shape)} and {list(q.arcs.shape)}")
-    if can_look(p.lengths, p._looks) and not torch.equal(p.lengths, q.lengths):
-        i = int((p.lengths != q.lengths).nonzero()[0])
-        raise ValueError(f"lengths of sentence {i} must be the same in p and q, got {p.lengths[i]} and {q.lengths[i]}")
+    check_same_trees(p, q)
     a, b = p._centred(), q._centred()
-    value = b._sums("log_partition") - a._sums("log_partition") + a._expected_score(a) - a._expected_score(b)
+    log_z, (own, other) = a._expected_scores(a, b)
+    value = b._sums("log_partition") - log_z + own - other
     return torch.where(a._has_tree_outside(b), torch.inf, not_negative(value)).to(p.arcs.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
-from gpuparse.distributions.common import as_k, may_keep, not_negative
+from gpuparse.distributions.common import as_k, as_sample_shape, may_keep, not_negative
 from gpuparse.ops import Structure
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.trees import (
@@ -57,9 +58,18 @@ class TreeDistribution(Distribution):
         if can_look(arcs, validate_args) and check_scores(arcs, self.lengths):
             without = self._sums("log_partition").detach().isneginf().nonzero()
             if len(without):
-                raise no_tree_error(
-                    arcs, self.lengths, int(without[0]), projective=self.projective, single_root=self.single_root
-                )
+                raise self.no_tree_error(int(without[0]))
+
+    def no_tree_error(self, sentence: int, best: Sequence[str] = ()) -> ValueError:
+        """What to raise for a sentence that has no tree; ``best``: whose best scores are part of ``arcs``."""
+        return self._no_tree_under(self.arcs, sentence, best)
+
+    def _no_tree_under(self, arcs: Float[Tensor, "B N N"], sentence: int, best: Sequence[str]) -> ValueError:
+        """The same of other arcs, to whose scores those of ``best`` were added."""
+        name = f"arcs with their best {' and '.join(best)}" if best else "arcs"
+        return no_tree_error(
+            arcs.detach(), self.lengths, sentence, projective=self.projective, single_root=self.single_root, name=name
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """For copy and pickle: what it is made of, not what was computed from that."""
@@ -141,10 +151,13 @@ class TreeDistribution(Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B N"]:
         """Independent exact draws; follows ``torch.manual_seed``."""
-        shape = torch.Size(sample_shape)
+        shape = as_sample_shape(sample_shape)
         with torch.no_grad():
-            heads = self.structure.sample(self.arcs.detach(), self.lengths, self.single_root, shape.numel())
+            heads = self._draw(shape.numel())
         return heads.reshape(*shape, *self.arcs.shape[:2])
+
+    def _draw(self, num: int) -> Int[Tensor, "num B N"]:
+        return self.structure.sample(self.arcs.detach(), self.lengths, self.single_root, num)
 
     def log_prob(self, value: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
         """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
@@ -182,9 +195,8 @@ def _expected(marginals: Float[Tensor, "B N N"], scores: Float[Tensor, "B N N"])
     return (marginals * torch.where(scores.isfinite(), scores, 0.0)).flatten(1).sum(1)
 
 
-@register_kl(TreeDistribution, TreeDistribution)
-def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
-    """sum p log(p / q), exactly; inf where p has a tree that q forbids."""
+def check_same_trees(p: TreeDistribution, q: TreeDistribution) -> None:
+    """Raise ValueError if p and q are not over the same trees of the same sentences."""
     if type(p) is not type(q) or p.single_root != q.single_root:
         raise ValueError(f"KL needs two distributions over the same trees, got {p} and {q}")
     if p.arcs.shape != q.arcs.shape:
@@ -192,6 +204,12 @@ def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
     if can_look(p.lengths, p._looks) and not torch.equal(p.lengths, q.lengths):
         i = int((p.lengths != q.lengths).nonzero()[0])
         raise ValueError(f"lengths of sentence {i} must be the same in p and q, got {p.lengths[i]} and {q.lengths[i]}")
+
+
+@register_kl(TreeDistribution, TreeDistribution)
+def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
+    """sum p log(p / q), exactly; inf where p has a tree that q forbids."""
+    check_same_trees(p, q)
     a, b = p._centred(), q._centred()
     mu = a.marginals
     only_p = b.arcs.isneginf() & ~a.arcs.isneginf()

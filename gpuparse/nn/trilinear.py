@@ -21,7 +21,7 @@ class TrilinearParts(Parts):
 
     Args:
         first, second, third: what each node is as the first, second or third of a triple [B, N, R]; finite, float32 or
-            float64. Rows past a sentence's end are not read, but by ``dense``, whose entries there mean nothing.
+            float64. Rows past a sentence's end are not read.
         lengths: words of each sentence [B]; None if all are full.
         kind: "grandparents" or "siblings".
         validate_args: as of ``Scores``.
@@ -105,7 +105,9 @@ class TrilinearParts(Parts):
         return (first * second * third).sum(-1).to(self.dtype)
 
     def _dense(self) -> Float[Tensor, "B N N N"]:
-        first, second, third = (factor.double() for factor in self.factors)
+        inside = (torch.arange(self.nodes, device=self.device) <= self.lengths[:, None])[:, :, None]
+        # a NaN past the end would come back in the gradients of all
+        first, second, third = (torch.where(inside, factor.double(), 0.0) for factor in self.factors)
         pairs = first[:, :, None] * second[:, None]
         return (pairs.flatten(1, 2) @ third.mT).unflatten(1, (self.nodes, self.nodes)).to(self.dtype)
 

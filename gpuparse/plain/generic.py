@@ -136,38 +136,30 @@ def _tree_score(w: Float[Tensor, "S N N"], heads: Int64[Tensor, "S N"], words: B
     return torch.where(words, arc, 0.0).sum(1)
 
 
+Solve = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""forbidden arcs [B, q, N, N] -> heads [B, q, N] of a best tree of each of q sets of trees, and their scores [B, q]."""
+
+
 @torch.no_grad()
-def topk(
-    argmax: Argmax,
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
-    k: int,
-) -> Int64[Tensor, "k B N"]:
+def lawler_murty(solve: Solve, lengths: Int64[Tensor, " B"], nodes: int, k: int) -> Int64[Tensor, "k B N"]:
     """The k best trees, heads [k, B, N], best first (Lawler-Murty); -1 for ranks that do not exist.
 
     A candidate is the best tree of a set of trees: those with its own heads at the words 1 .. p and none of
     the `barred` heads at word p + 1. Taking it out of its set leaves the disjoint sets q = p .. n-1, in which
     the trees agree with it at the words 1 .. q and not at q + 1.
     """
-    batch, nodes, _ = arcs.shape
-    n = nodes - 1
+    batch, n = len(lengths), nodes - 1
     if n == 0:
-        return torch.full((k, batch, nodes), -1, dtype=torch.int64, device=arcs.device)
-    w = clean(arcs, lengths)
-    words = word_mask(lengths, nodes)
-    node = torch.arange(nodes, device=arcs.device)
+        return torch.full((k, batch, nodes), -1, dtype=torch.int64, device=lengths.device)
+    node = torch.arange(nodes, device=lengths.device)
     q = node[:n]
 
-    # for every child q: its scores, lengths and words, and which words it fixes and which one it bars from
-    w_q = w[:, None].expand(batch, n, nodes, nodes)
-    lengths_q = lengths[:, None].expand(batch, n).reshape(batch * n)
+    # for every child q: which words it fixes and which one it bars from
     fixes = (node >= 1) & (node <= q[:, None])  # [q, m]
     bars = node == q[:, None] + 1  # [q, m]
 
     # candidates, best first: score [B, c], heads [B, c, N], p [B, c], barred [B, c, N]
-    heads = argmax(arcs, lengths, single_root)[:, None]
-    score = _tree_score(w, heads[:, 0], words)[:, None]
+    heads, score = solve(torch.zeros(batch, 1, nodes, nodes, dtype=torch.bool, device=lengths.device))
     p = torch.zeros_like(lengths)[:, None]
     barred = torch.zeros_like(heads, dtype=torch.bool)
     ranks = []
@@ -183,11 +175,7 @@ def topk(
         own = node == tree[:, 1:, None]
         child_barred = own | ((q == at[:, None])[:, :, None] & never[:, None, :])
         other = node[:, None] != tree[:, None, None, :]  # h is not the tree's head of m: [B, 1, h, m]
-        forbidden = (fixes[:, None, :] & other) | (bars[:, None, :] & child_barred[..., None])
-        child_w = torch.where(forbidden, NEG_INF, w_q).view(batch * n, nodes, nodes)
-        child_heads = argmax(child_w, lengths_q, single_root).view(batch, n, nodes)
-        child_words = words[:, None].expand(batch, n, nodes).reshape(batch * n, nodes)
-        child_score = _tree_score(child_w, child_heads.view(batch * n, nodes), child_words).view(batch, n)
+        child_heads, child_score = solve((fixes[:, None, :] & other) | (bars[:, None, :] & child_barred[..., None]))
         real = exists[:, None] & (q >= at[:, None]) & (q < lengths[:, None])
         child_score = torch.where(real, child_score, NEG_INF)
 
@@ -201,3 +189,25 @@ def topk(
         wide = order[..., None].expand(-1, -1, nodes)
         heads, p, barred = heads.gather(1, wide), p.gather(1, order), barred.gather(1, wide)
     return torch.stack(ranks)
+
+
+def topk(
+    argmax: Argmax,
+    arcs: Float[Tensor, "B N N"],
+    lengths: Int64[Tensor, " B"],
+    single_root: bool,
+    k: int,
+) -> Int64[Tensor, "k B N"]:
+    """The k best trees, heads [k, B, N], best first; -1 for ranks that do not exist."""
+    nodes = arcs.shape[-1]
+    w = clean(arcs, lengths)
+    words = word_mask(lengths, nodes)
+
+    def solve(forbidden: Bool[Tensor, "B q N N"]) -> tuple[Int64[Tensor, "B q N"], Float[Tensor, "B q"]]:
+        sets = forbidden.shape[:2]
+        each = [x.repeat_interleave(sets[1], 0) for x in (lengths, words)]
+        child = torch.where(forbidden, NEG_INF, w[:, None]).flatten(0, 1)
+        heads = argmax(child, each[0], single_root)
+        return heads.unflatten(0, sets), _tree_score(child, heads, each[1]).unflatten(0, sets)
+
+    return lawler_murty(solve, lengths, nodes, k)

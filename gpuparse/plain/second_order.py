@@ -225,52 +225,16 @@ def sample(scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool, num:
 Argmax = Callable[[Scores, Tensor, bool], Tensor]
 
 
-@torch.no_grad()
 def topk(
     argmax: Argmax, scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool, k: int
 ) -> Int64[Tensor, "k B N"]:
-    """The k best trees, heads [k, B, N], best first (Lawler-Murty); -1 for ranks that do not exist.
+    """The k best trees, heads [k, B, N], best first; -1 for ranks that do not exist."""
+    arcs, siblings, grandparents = scores
 
-    As generic.topk: a candidate is the best of the trees with its own heads at the words 1 .. p, and at word p + 1 none
-    of those `barred`. Taken out, it leaves the disjoint sets q = p .. n-1 of trees that agree with it at the words 1 ..
-    q and not at q + 1.
-    """
-    arcs = scores[0]
-    batch, nodes, _ = arcs.shape
-    n = nodes - 1
-    node = torch.arange(nodes, device=arcs.device)
-    q = node[:n]
-    fixes, bars = (node >= 1) & (node <= q[:, None]), node == q[:, None] + 1  # [q, m]
-
-    heads = argmax(scores, lengths, single_root)[:, None]
-    score = tree_scores(scores, heads[:, 0], lengths)[:, None]
-    p = torch.zeros_like(lengths)[:, None]
-    barred = torch.zeros_like(heads, dtype=torch.bool)
-    ranks = []
-    for rank in range(k):
-        best, tree, at, never = score[:, 0], heads[:, 0], p[:, 0], barred[:, 0]
-        exists = best > NEG_INF
-        ranks.append(torch.where(exists[:, None], tree, -1))
-        if rank == k - 1:
-            break
-        own = node == tree[:, 1:, None]
-        child_barred = own | ((q == at[:, None])[:, :, None] & never[:, None, :])  # [B, q, h]
-        other = node[:, None] != tree[:, None, None, :]  # [B, 1, h, m]
-        forbidden = (fixes[:, None, :] & other) | (bars[:, None, :] & child_barred[..., None])
+    def solve(forbidden: Bool[Tensor, "B q N N"]) -> tuple[Int64[Tensor, "B q N"], Float[Tensor, "B q"]]:
         # one set after the other, for the scores of pairs are many
-        children = [
-            argmax((torch.where(forbidden[:, j], NEG_INF, arcs), *scores[1:]), lengths, single_root) for j in range(n)
-        ]
-        child_heads = torch.stack(children)
-        child_score = tree_scores(scores, child_heads, lengths).T
-        real = exists[:, None] & (q >= at[:, None]) & (q < lengths[:, None])
+        sets = [torch.where(barred, NEG_INF, arcs) for barred in forbidden.unbind(1)]
+        heads = torch.stack([argmax((x, siblings, grandparents), lengths, single_root) for x in sets])
+        return heads.transpose(0, 1), tree_scores(scores, heads, lengths).T
 
-        # keep no more candidates than there are ranks to fill; older ones first among equals
-        score = torch.cat([score[:, 1:], torch.where(real, child_score, NEG_INF)], 1)
-        score, order = score.sort(dim=1, descending=True, stable=True)
-        score, order = score[:, : k - 1 - rank], order[:, : k - 1 - rank]
-        wide = order[..., None].expand(-1, -1, nodes)
-        heads = torch.cat([heads[:, 1:], child_heads.transpose(0, 1)], 1).gather(1, wide)
-        p = torch.cat([p[:, 1:], q.expand(batch, n)], 1).gather(1, order)
-        barred = torch.cat([barred[:, 1:], child_barred], 1).gather(1, wide)
-    return torch.stack(ranks)
+    return generic.lawler_murty(solve, lengths, arcs.shape[-1], k)

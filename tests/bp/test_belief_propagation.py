@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,15 +137,13 @@ def test_tags_and_links_without_a_cycle(mode: bp.belief_propagation.Mode) -> Non
 def test_pairs_without_a_cycle(mode: bp.belief_propagation.Mode) -> None:
     """A chain of pairs, some of them hard, with links that are forbidden and links that come to be demanded."""
     lengths = torch.tensor([2, 2, 2, 2])
-    graph = bp.Graph(lengths, 3)
     edges = brute.links(lengths, 0)  # 0->1, 2->1, 0->2, 1->2
     pairs = torch.tensor([[[0, 1, 2, 1], [2, 1, 0, 2], [0, 2, 1, 2]]]).expand(4, 3, 4)
     g = torch.Generator().manual_seed(3)
     arcs, scores = torch.randn(4, 3, 3, generator=g).double(), torch.randn(4, 3, generator=g).double()
     arcs[1, 2, 1], scores[2, 1] = NEG_INF, NEG_INF
     arcs[3, 0, 1] = NEG_INF
-    families = [bp.Link(arcs), bp.Pair(pairs, scores), bp.AtMostOne()][:2]
-    found = gp.BeliefPropagation(families, iterations=20, mode=mode).run(lengths)
+    found = gp.BeliefPropagation([bp.Link(arcs), bp.Pair(pairs, scores)], iterations=20, mode=mode).run(lengths)
     add = torch.logsumexp if mode == "sum" else torch.amax
     for b in range(4):
         values = torch.cartesian_prod(*[torch.arange(2)] * 4).bool()
@@ -155,7 +156,6 @@ def test_pairs_without_a_cycle(mode: bp.belief_propagation.Mode) -> None:
         for e, (h, m) in enumerate(edges):
             odds = add(weight[values[:, e]], 0) - add(weight[~values[:, e]], 0)
             torch.testing.assert_close(found.log_odds[b, h, m], odds, **EXACT)
-    assert graph.links.sum() == 16
 
 
 def test_demanded_links_in_log_z() -> None:
@@ -194,8 +194,7 @@ def test_max_product_finds_the_best_tree(tree: type[bp.Tree], exact: type[gp.Pro
         expected = exact(arcs, lengths)
         torch.testing.assert_close(found.log_partition, expected.max, **EXACT)
         best = expected.argmax
-        chosen = torch.where(best > 0, found.log_odds.argmax(1), best)
-        assert torch.equal(torch.where(best == 0, 0, chosen), best)
+        assert torch.equal(torch.where(best >= 0, found.log_odds.argmax(1), -1), best)
         cold = gp.BeliefPropagation([bp.Link(arcs), tree()], temperatures=[4.0, 1.0, 0.1, 1e-4]).run(lengths)
         picked = torch.zeros_like(arcs, dtype=torch.bool).scatter(1, best.clamp(min=0)[:, None], best[:, None] >= 0)
         torch.testing.assert_close(cold.links, picked.double(), atol=1e-6, rtol=0)
@@ -358,52 +357,121 @@ def test_inference_mode_and_no_sentences() -> None:
 
 
 def test_user_family() -> None:
-    """A family of one's own: no link is longer than two words, softly."""
-
-    class Short(bp.Factors):
-        def propagate(self, incoming: bp.Messages, graph: bp.Graph) -> bp.Messages:
-            node = torch.arange(graph.nodes)
-            return (-0.5 * ((node - node[:, None]).abs() > 2).double().expand_as(incoming[0]),)
-
-        def log_z(self, incoming: bp.Messages, graph: bp.Graph) -> Tensor:
-            false, true = bp.weights(incoming[0])
-            return graph.add(false, true + self.propagate(incoming, graph)[0]).flatten(1).sum(1)
-
+    """The family of the README: its beliefs are expected numbers of links."""
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(  class \w+\(bp\.Factors\):.*?)\n  ```", text, re.DOTALL)
+    names: dict[str, Any] = {"bp": bp, "torch": torch}
+    exec(textwrap.dedent(example), names)
     arcs, lengths = random_instance(0, forbidden=0.0, poison=False)
+    scores = torch.randn(len(lengths), 6, generator=torch.Generator().manual_seed(0)).double()
     node = torch.arange(6)
-    expected = gp.NonProjectiveTrees(arcs - 0.5 * ((node - node[:, None]).abs() > 2), lengths)
-    found = gp.BeliefPropagation([bp.Link(arcs), Short(), bp.Tree()]).run(lengths)
-    torch.testing.assert_close(found.links, expected.marginals, **EXACT)
-    torch.testing.assert_close(found.log_partition, expected.log_partition, **EXACT)
+    apart = (node - node[:, None]).abs()
+    for mode, temperature in (("sum", 1.0), ("sum", 2.0), ("max", 1.0)):
+        families = [bp.Link(arcs), names["Distance"](scores), bp.Tree()]
+        found = gp.BeliefPropagation(families, mode=mode, temperatures=[temperature]).run(lengths)
+        expected = gp.NonProjectiveTrees((arcs + scores[:, apart]) / temperature, lengths)
+        best = expected.max if mode == "max" else expected.log_partition
+        torch.testing.assert_close(found.log_partition, best, **EXACT)
+        if mode == "sum":
+            torch.testing.assert_close(found.links, expected.marginals, **EXACT)
+            counts = torch.zeros_like(scores).index_add(1, apart.flatten(), expected.marginals.flatten(1))
+            torch.testing.assert_close(found.factors[1], counts, **EXACT)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("n", [1, 2])
+def test_beliefs_of_factors_in_too_short_sentences(n: int, grad: bool) -> None:
+    unary, trigrams = torch.zeros(2, n, 3).double(), torch.zeros(3, 3, 3).double().requires_grad_(grad)
+    found = gp.BeliefPropagation([bp.Tag(unary), bp.Trigram(trigrams)]).run()
+    assert found.factors[1].shape == (3, 3, 3) and (found.factors[1] == 0).all()
+
+
+def test_log_partition_at_a_temperature_and_of_given_nodes() -> None:
+    arcs, lengths = random_instance(0)
+    settings = gp.BeliefPropagation([bp.Link(arcs), bp.Tree()], iterations=3, temperatures=[3.0, 1.0, 2.0])
+    expected = gp.NonProjectiveTrees(arcs / 2, lengths).log_partition
+    torch.testing.assert_close(settings.run(lengths).log_partition, expected, **EXACT)
+    torch.testing.assert_close(settings.log_partition(lengths), expected, **EXACT)
+    trees = gp.BeliefPropagation([bp.Tree(single_root=False)]).log_partition([1, 3], nodes=4)
+    torch.testing.assert_close(trees.exp(), torch.tensor([1.0, 16.0]).double(), **EXACT)  # Cayley
 
 
 def test_errors() -> None:
     arcs = torch.zeros(2, 4, 4)
     wrong_arcs = arcs.clone()
     wrong_arcs[1, 0, 2] = math.nan
+    wrong: dict[str, Any]
     for wrong in (
         {"iterations": 0},
+        {"iterations": 2.5},
+        {"iterations": "3"},
         {"tolerance": -1.0},
         {"tolerance": math.nan},
+        {"tolerance": "x"},
         {"damping": 1.0},
+        {"damping": None},
         {"schedule": "random"},
         {"mode": "mean"},
         {"temperatures": [0.0]},
+        {"temperatures": []},
+        {"temperatures": 2.0},
+        {"temperatures": ["1"]},
+        {"temperatures": [math.inf]},
+        {"temperatures": [1e-310]},
+        {"temperatures": [3.0, 2.0, 1.0], "iterations": 2},
     ):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}"):
             gp.BeliefPropagation([bp.Link(arcs)], **wrong)
-    with pytest.raises(ValueError, match="factors"):
-        gp.BeliefPropagation([])
+    for factors, message in (
+        ([], "factors must have one family"),
+        (bp.Link(arcs), "factors must be a list of families of factors, got Link"),
+        (bp.Tree, "factors must be a list of families of factors, got Tree"),
+        (None, "factors must be a list of families of factors, got NoneType"),
+        ([bp.Tree(), None], r"factors\[1\] must be a family of factors \(bp.Factors\), got NoneType"),
+        ([bp.Tree], r"factors\[0\] is the class Tree; make one: Tree\(...\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gp.BeliefPropagation(factors)
     with pytest.raises(ValueError, match="same sentences"):
         gp.BeliefPropagation([bp.Link(arcs), bp.Link(arcs[:1])]).run()
     with pytest.raises(ValueError, match="nodes"):
         gp.BeliefPropagation([bp.Tree()]).run([1, 2])
+    with pytest.raises(ValueError, match="nodes is 9, but factors are of 4"):
+        gp.BeliefPropagation([bp.Link(arcs)]).run([1, 2], nodes=9)
+    with pytest.raises(ValueError, match="nodes must be an integer"):
+        gp.BeliefPropagation([bp.Tree()]).log_partition([1, 2], nodes=1)
+    with pytest.raises(ValueError, match="lengths must be a tensor or list"):
+        gp.BeliefPropagation([bp.Tree()]).run(2, nodes=3)
     with pytest.raises(ValueError, match=r"scores\[1, 0, 2\] of Link is nan \(sentence 1\)"):
         gp.BeliefPropagation([bp.Link(wrong_arcs)]).run()
     with pytest.raises(ValueError, match="lengths"):
         gp.BeliefPropagation([bp.Link(arcs)]).run([4, 1])
     found = gp.BeliefPropagation([bp.ExactlyOne()]).run(torch.tensor([2]), nodes=3)
     torch.testing.assert_close(found.links[0, :, 1], torch.tensor([0.5, 0.0, 0.5]).double())
+
+
+def test_errors_of_factors() -> None:
+    siblings = torch.zeros(2, 4, 4, 4)
+    for last, message in (([1], "last must be a tensor, got list"), (torch.ones(2, 4, 4).long(), "last must be float")):
+        with pytest.raises(ValueError, match=message):
+            bp.ChildSequence(siblings, last)
+    with pytest.raises(ValueError, match="T >= 1"):
+        bp.TagLink(torch.zeros(2, 4, 4, 0, 0))
+    with pytest.raises(ValueError, match="T >= 1"):
+        bp.Trigram(torch.zeros(0, 0, 0))
+    for wrong in ([[[0, 1, 1, 2]]], torch.zeros(1, 1, 4)):
+        with pytest.raises(ValueError, match="pairs must be an integer tensor"):
+            bp.Nand(wrong)
+    with pytest.raises(ValueError, match=r"pairs must have shape \[B, P, 4\], got \[1, 4\]"):
+        bp.Nand(torch.tensor([[0, 1, 1, 2]]))
+    for row in ([0, 1, 1, 4], [0, 1, 2, 2], [0, 0, 1, 2], [0, 1, 0, 1]):  # past N, diagonal, to the root, with itself
+        pairs = torch.tensor([[[0, 1, 1, 2], [-1, 9, 0, 0]], [[0, 1, 1, 3], row]])
+        with pytest.raises(ValueError, match=r"pairs\[1, 1\] is .* \(sentence 1\); it must be two different links"):
+            gp.BeliefPropagation([bp.Nand(pairs), bp.Tree()]).run([3, 2], nodes=4)
+    nand = gp.BeliefPropagation([bp.Nand(pairs[:, :1]), bp.Tree()]).run(
+        [3, 2], nodes=4
+    )  # 1 -> 3 is past the second's end
+    assert nand.factors[0].tolist() == [[0.0], [0.0]]
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])

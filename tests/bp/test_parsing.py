@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -61,15 +62,15 @@ def test_the_estimate_is_that_of_a_run(options: dict[str, Any]) -> None:
     torch.testing.assert_close(log_partition(scores, iterations=4, **options), expected)
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_gradient_through_the_iterations(recompute: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"schedule": "serial", "recompute": True}])  # the second is how parsers learn
+def test_gradient_through_the_iterations(options: dict[str, Any]) -> None:
     scores = scores_of(2, siblings=True, grandparents=True)
-    heads = decode(scores, "mst" if not scores.second_order else "ilp").heads
+    heads = decode(scores, "ilp").heads
     leaves = [scores.arcs, *(parts.dense() for parts in scores.parts)]
 
     def loss(arcs: torch.Tensor, siblings: torch.Tensor, grandparents: torch.Tensor) -> torch.Tensor:
         given = Scores(arcs, LENGTHS, siblings=siblings, grandparents=grandparents, validate_args=False)
-        return squared_loss(given, heads, iterations=3, tolerance=0.0, recompute=recompute)
+        return squared_loss(given, heads, iterations=3, tolerance=0.0, **options)
 
     assert gradcheck(loss, [each.detach().clone().requires_grad_() for each in leaves], fast_mode=True)
 
@@ -91,7 +92,42 @@ def test_trees_of_least_risk(projective: bool) -> None:
     assert bool((found.bound >= best.score - 1e-9).all()) and bool((found.score <= best.score + 1e-9).all())
 
 
+def test_forbidden_pairs_are_left_to_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in the sentences whose tree has one; these come with the program's bound and certificate."""
+    scores = scores_of(5, strength=1.0, grandparents=True)
+    assert scores.grandparents is not None
+    before = decode(scores, "bp")
+    pairs = scores.grandparents.dense().clone()
+    heads = before.heads[1].tolist()
+    for c in range(1, 4):  # every chain of the tree of sentence 1
+        if heads[c] > 0:
+            pairs[1, heads[heads[c]], heads[c], c] = -torch.inf
+    given = Scores(scores.arcs, LENGTHS, grandparents=pairs)
+    module = import_module("gpuparse.decode")  # (gpuparse.decode is the function)
+    solve, solved = module.solve_batch, []
+
+    def watched(scores: Scores, first: Any, *rest: Any, **options: Any) -> Any:
+        solved.append(first.certified.tolist())
+        return solve(scores, first, *rest, **options)
+
+    best = decode(given, "ilp")
+    monkeypatch.setattr(module, "best_trees", lambda *_, **__: before.heads.clone())
+    monkeypatch.setattr(module, "solve_batch", watched)
+    found = decode(given, "bp")
+    assert solved == [[False, True, False, False]]
+    torch.testing.assert_close(found.score[1], best.score[1])
+    assert found.certified[1] and found.bound[1] == found.score[1]
+    keep = torch.tensor([0, 2, 3])
+    assert torch.equal(found.heads[keep], before.heads[keep]) and torch.equal(found.score[keep], before.score[keep])
+    in_no_time = decode(given, "bp", time_limit=0)
+    assert not in_no_time.certified[1] and in_no_time.bound[1] >= best.score[1]
+
+
 def test_options_are_checked() -> None:
+    wrong: dict[str, Any]
+    for wrong in ({"tolerance": "x"}, {"iterations": 2.5}, {"time_limit": -1}, {"time_limit": "x"}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
+            decode(scores_of(0), "bp", **wrong)
     with pytest.raises(ValueError, match="iterations must be 1 or more, got 0"):
         decode(scores_of(0), "bp", iterations=0)
     with pytest.raises(ValueError, match="method \"bp\" has no option 'words'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -122,6 +123,128 @@ def test_tree_keeps_digits_of_what_is_unlikely(kind: type[bp.Tree], single_root:
         messages, _ = brute.expect(f, (q,), False)
         for (_, at), (true, false) in zip(f.edges, messages, strict=True):
             assert float(out[at]) == pytest.approx(true - false, abs=1e-9)
+
+
+def tree_messages(q: Tensor, single_root: bool) -> None:
+    """TREE against all trees, but where there is none; the batch at once and one by one."""
+    lengths = torch.full((len(q),), q.shape[1] - 1)
+    graph = Graph(lengths, q.shape[1])
+    family = bp.Tree(single_root=single_root)
+    q = torch.where(graph.links, q, NEG_INF)
+    (out,) = family.propagate((q,), graph)
+    for b in range(len(q)):
+        (f,) = brute.tree(False, single_root, lengths, b)
+        (alone,) = family.propagate((q[b : b + 1],), Graph(lengths[b : b + 1], q.shape[1]))
+        torch.testing.assert_close(alone[0], out[b], atol=1e-9, rtol=1e-12)
+        for (_, at), (true, false) in zip(f.edges, brute.expect(f, (q,), False)[0], strict=True):
+            if max(true, false) > NEG_INF:
+                assert float(out[at]) == pytest.approx(true - false, abs=1e-9, rel=1e-12), (b, at)
+
+
+@pytest.mark.parametrize("single_root", [True, False])
+@pytest.mark.parametrize("minus", [0.0, 0.4])
+def test_tree_with_heavy_root(minus: float, single_root: bool) -> None:
+    """Arcs of the root that weigh exp(100) to exp(400) times the others, which tempts to take two of them."""
+    g = torch.Generator().manual_seed(0)
+    q = random(g, 16, N, N, minus=minus)
+    q[:, 0] = random(g, 16, N) + torch.arange(100.0, 420.0, 20.0)[:, None]
+    tree_messages(q, single_root)
+
+
+@pytest.mark.parametrize("single_root", [True, False])
+@pytest.mark.parametrize("size", [5.0, 50.0, 120.0, 250.0, 1000.0])
+def test_tree_with_sparse_arcs(size: float, single_root: bool) -> None:
+    """Where many arcs of little weight may be all that there is."""
+    g = torch.Generator().manual_seed(1)
+    tree_messages(torch.cat([random(g, 8, N, N, minus=minus, size=size) for minus in (0.2, 0.5)]), single_root)
+    only = torch.full((1, N, N), NEG_INF, dtype=torch.float64)
+    for h, m, v in [(2, 1, 0), (1, 2, 0), (3, 2, -1), (1, 3, 0), (4, 3, -1), (1, 4, 0), (0, 4, -1)]:
+        only[0, h, m] = v * size
+    tree_messages(only, single_root)
+    found = bp.BeliefPropagation([bp.Link(only), bp.Tree(single_root=single_root)]).run()
+    assert not found.impossible.any() and float(found.log_partition) == pytest.approx(-3 * size)
+
+
+@pytest.mark.parametrize("single_root, apart", [(True, 150.0), (False, 590.0)])
+def test_tree_without_looking(single_root: bool, apart: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: what the docstring promises."""
+    monkeypatch.setattr(bp.tree, "can_look", lambda *_: False)
+    g = torch.Generator().manual_seed(3)
+    q = torch.rand(8, N, N, generator=g, dtype=torch.float64)
+    tree_messages(q * apart, single_root)
+    q[:, 0] += apart - 1
+    tree_messages(q, single_root)
+    q = torch.rand(8, N, N, generator=g, dtype=torch.float64) * (apart / N - 2)  # log N is less than 2
+    tree_messages(torch.where(torch.rand(q.shape, generator=g) < 0.4, NEG_INF, q), single_root)
+
+
+@pytest.mark.parametrize("size", [12.0, 20.0])
+@pytest.mark.parametrize("single_root", [True, False])
+def test_tree_with_sparse_arcs_of_long_sentences(
+    single_root: bool, size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is added up without logs, and proven, is what comes of logs; so are the derivatives."""
+    g = torch.Generator().manual_seed(2)
+    lengths = torch.tensor([20, 25, 12, 25])
+    graph, family = Graph(lengths, 26), bp.Tree(single_root=single_root)
+    q = torch.where(graph.links, random(g, 4, 26, 26, minus=0.6, size=size), NEG_INF)
+    q[:2, 0] = torch.where(graph.links[:2, 0], random(g, 2, 26), NEG_INF)
+    logs: list[int] = []  # how many sentences are added up as logs
+
+    def counted(walk: Tensor, root: Tensor, *, log: bool = False) -> Tensor:
+        logs[-1] += log * len(walk)
+        return escapes(walk, root, log=log)
+
+    monkeypatch.setattr(bp.tree, "escapes", counted)
+    weight, found = random(g, 4, 26, 26), []
+    for least in (bp.tree._LEAST_LOG, torch.inf):
+        monkeypatch.setattr(bp.tree, "_LEAST_LOG", least)
+        logs.append(0)
+        leaf = q.clone().requires_grad_()
+        (out,) = family.propagate((leaf,), graph)
+        finite = out.isfinite()
+        (by,) = torch.autograd.grad((weight[finite] * out[finite]).sum(), leaf)
+        found.append((out.detach(), by))
+        with torch.no_grad():
+            torch.testing.assert_close(family.propagate((q,), graph)[0], out.detach(), atol=1e-9, rtol=1e-12)
+    assert logs[0] < logs[1]
+    torch.testing.assert_close(found[0], found[1], atol=1e-8, rtol=1e-9)
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+def test_scan(maximise: bool) -> None:
+    """Sums before each place, however far apart, and their derivatives."""
+    graph = Graph(torch.tensor([1]), 2, 0, maximise)
+    x = torch.tensor([[NEG_INF, NEG_INF, 0.0, 1.0, -2000.0], [-3000.0, -2000.0, -2001.0, 0.0, 5.0]]).double()
+    x = torch.cat([x, random(torch.Generator().manual_seed(0), 3, 5, minus=0.2, size=800.0)])
+    x = torch.cat([x, x / 20]).requires_grad_()  # (near and far)
+    for size, rows in product(range(1, 6), (slice(None), slice(5, None))):
+        y = x[rows, :size]
+        found = graph.scan(y, 1)
+        assert (found[:, 0] == NEG_INF).all()
+        for j in range(1, size):
+            expected = graph.sum(y[:, :j], 1)
+            torch.testing.assert_close(found[:, j], expected, atol=1e-12, rtol=1e-12)
+            some = expected > NEG_INF
+            one, other = (torch.autograd.grad(z[some].sum(), x, retain_graph=True)[0] for z in (found[:, j], expected))
+            torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("score", [NEG_INF, -2.0])
+def test_no_cross_with_messages_far_apart(score: float) -> None:
+    lengths = torch.tensor([4])
+    graph = Graph(lengths, N)
+    scores = torch.full((1, N, N), score).double()
+    family = bp.NoCross(scores).prepare(graph)
+    for seed in range(3):
+        q = random(torch.Generator().manual_seed(seed), 1, N, N, N, size=1500.0)
+        q = torch.where(graph.links[..., None], q, NEG_INF).requires_grad_()
+        (out,) = family.propagate((q,), graph)
+        for f in brute.no_cross(scores, lengths, 0):
+            for (_, at), (true, false) in zip(f.edges, brute.expect(f, (q.detach(),), False)[0], strict=True):
+                assert float(out[at].detach()) == pytest.approx(true - false, abs=1e-9)
+        (by,) = torch.autograd.grad(out[out.isfinite()].sum(), q)
+        assert not by.isnan().any()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 9, 20, 33])

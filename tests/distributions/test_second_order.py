@@ -13,6 +13,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
+from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order as ops
 from gpuparse.parts import DenseParts
 from gpuparse.plain import second_order as plain
@@ -341,10 +342,15 @@ def test_sentences_without_a_tree_and_bad_scores() -> None:
         assert bool((p.topk(2)[0][:, :2] == -1).all())
         for x in (p.log_partition, p.marginals, p.sibling_marginals, p.max):
             assert bool(x[2:].isfinite().all())
+        assert bool(p.entropy()[1].isnan()) and bool(p.entropy()[2:].isfinite().all())
         with pytest.raises(ValueError, match=r"siblings\[1, 1, 1, 2\] is nan \(sentence 1\)"):
             gp.SecondOrderTrees(arcs, **pairs)
-    with pytest.raises(ValueError, match="scores of sentence 0 allow no projective tree"):
+    with pytest.raises(ValueError, match=r"^arcs with their best siblings of sentence 0 allow no .* head of word 2"):
         gp.SecondOrderTrees(arcs[:1], siblings=beside[:1])
+    beside = torch.zeros(1, N, N, N)
+    beside[0, 0, 1, 2] = NAN  # read, though no tree with a single root has it
+    p = gp.SecondOrderTrees(arcs[:1], siblings=beside, validate_args=False)
+    assert bool(p.log_partition.isnan().all()) and bool(p.entropy().isnan().all())
     under[2, 1, 2, 3] = float("inf")
     with pytest.raises(ValueError, match=r"grandparents\[2, 1, 2, 3\] is inf"):
         gp.SecondOrderTrees(arcs, grandparents=under)
@@ -354,6 +360,107 @@ def test_sentences_without_a_tree_and_bad_scores() -> None:
         gp.SecondOrderTrees(arcs, grandparents=[1.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="siblings must be float32 or float64"):
         gp.SecondOrderTrees(arcs, siblings=beside.long())
+
+
+def test_what_allows_no_tree_is_named() -> None:
+    """The fewest kinds of scores that do, whichever of them are -inf besides."""
+    some = torch.zeros(2, 4, 4)
+    some[:, 3, 1] = NEG_INF
+    none = some.clone()
+    none[1, :, 2] = NEG_INF
+    zeros, no_head, no_pair, root_2, not_under_2 = (torch.zeros(2, 4, 4, 4) for _ in range(5))
+    no_head[1, :, :, 2] = NEG_INF
+    no_pair[1] = NEG_INF
+    root_2[1, 0, 0, [1, 3]] = NEG_INF
+    not_under_2[1, 0, 2] = NEG_INF
+    for arcs, siblings, grandparents, name in (
+        (none, no_head, no_pair, "arcs"),
+        (some, no_head, zeros, "arcs with their best siblings"),
+        (some, zeros, no_pair, "arcs with their best grandparents"),
+        (some, None, no_pair, "arcs with their best grandparents"),
+        (some, root_2, not_under_2, "arcs with their best siblings and grandparents"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} of sentence 1 allow no projective tree with a single root"):
+            gp.SecondOrderTrees(arcs, siblings=siblings, grandparents=grandparents)
+
+
+def test_parts_must_fit() -> None:
+    lengths = torch.tensor([3, 2])
+    arcs, values = torch.zeros(2, 4, 4), torch.zeros(2, 4, 4, 4)
+    parts = DenseParts(values, lengths, kind="siblings")
+    with pytest.raises(ValueError, match=r"^grandparents must be parts of kind 'grandparents', got 'siblings'$"):
+        gp.SecondOrderTrees(arcs, lengths, grandparents=parts, validate_args=False)
+    with pytest.raises(ValueError, match=r"^siblings of sentence 1 have 2 words, but lengths\[1\] is 3$"):
+        gp.SecondOrderTrees(arcs, siblings=parts)
+    gp.SecondOrderTrees(arcs, siblings=parts, validate_args=False)  # not looked at
+    with pytest.raises(ValueError, match=r"^siblings must have shape"):
+        gp.SecondOrderTrees(arcs[:1], lengths[:1], siblings=parts)
+
+
+def test_parts_past_the_end_have_no_gradient() -> None:
+    """Not even where the rows that they are computed from are NaN."""
+    g = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([4, 2])
+    rows = [torch.randn(2, 5, 3, generator=g, dtype=F64) for _ in range(3)]
+    for x in rows:
+        x[1, 3:] = NAN
+        x.requires_grad_()
+    parts = TrilinearParts(rows[0], rows[1], rows[2], lengths, kind="grandparents")
+    gp.SecondOrderTrees(torch.zeros(2, 5, 5), lengths, grandparents=parts).log_partition.sum().backward()
+    for x in rows:
+        assert x.grad is not None and bool(x.grad.isfinite().all()) and not bool(x.grad[1, 3:].any())
+
+
+@pytest.mark.parametrize("wrong", (3, (-1,), (2, -1), "ab", (1.5,)))
+def test_sample_shapes_that_are_none(wrong: object) -> None:
+    arcs = torch.zeros(1, 4, 4)
+    for family in (gp.ProjectiveTrees, gp.NonProjectiveTrees, gp.SecondOrderTrees):
+        with pytest.raises(ValueError, match=r"^sample_shape must be a tuple of whole numbers, none below 0.*, got "):
+            family(arcs).sample(wrong)
+        assert family(arcs).sample((0, 2)).shape == (0, 2, 1, 4)
+
+
+def test_one_call_gives_all_that_an_entropy_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = ops.marginals
+    monkeypatch.setattr(ops, "marginals", lambda *args: calls.append(1) or real(*args))
+    (arcs, beside, under), lengths = instance(47, "both", words=4, forbidden=0.0)
+    leaves = [x.nan_to_num().requires_grad_() for x in there((arcs, beside, under))]
+    for grad_enabled in (True, False):
+        with torch.set_grad_enabled(grad_enabled):
+            p, q = (make((leaves[0], leaves[1], leaves[2]), lengths, True) for _ in "pq")
+            calls.clear()
+            p.entropy()
+            assert len(calls) == 1
+            calls.clear()
+            kl_divergence(q, make((leaves[0] * 2, None, None), lengths, True))
+            assert len(calls) == 1 + grad_enabled  # log Z of the other, with its gradient
+
+
+@pytest.mark.parametrize("family", ("siblings", "grandparents", "both"))
+@ROOTS
+def test_entropy_keeps_its_digits(family: str, single_root: bool) -> None:
+    """Large scores that all trees have, or that none can have, change nothing; scores are such that sums are exact."""
+    (arcs, beside, under), lengths = instance(53, family, words=5, forbidden=0.0, magnitude=64.0)
+    arcs, beside, under = (None if x is None else x.nan_to_num().round() / 64 for x in (arcs, beside, under))
+    assert arcs is not None
+    arcs[:, 4, 2] = NEG_INF
+    want, large = make((arcs, beside, under), lengths, single_root), 2.0**40
+    if beside is not None:
+        beside = beside + large
+        beside[:, 4, 4, 2] = beside[:, 4, 3, 2] = beside[:, 4, 2, 1] = 2 * large  # with a forbidden arc
+        if single_root:
+            beside[:, 0, 1:] = 3 * large
+    if under is not None:
+        under[:, 4, 2] = 2 * large
+        if single_root:
+            under = under + large
+    arcs = arcs - large
+    if single_root:
+        arcs[:, 0] += 3 * large
+    found = make((arcs, beside, under), lengths, single_root)
+    close(found.entropy(), want.entropy(), 1e-12)
+    close(kl_divergence(found, want), torch.zeros(len(lengths)), 1e-12)
 
 
 def test_parts_and_other_dtypes_are_taken() -> None:
