@@ -19,8 +19,12 @@ from torch import Tensor
 from gpuparse.bp.parsing import believe, best_trees
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
+from gpuparse.lp.brute import solve_all
 from gpuparse.lp.check import as_constraints
+from gpuparse.lp.grandparents import POLYTOPES, Polytope
+from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
+from gpuparse.parts import Parts
 from gpuparse.scores import Scores
 from gpuparse.trees import no_tree_error
 
@@ -78,7 +82,8 @@ def decode(
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
         method: "mst" (non-projective, first order, exact), "eisner" (projective, first and second order, exact), "ilp"
-            (first and second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), "bp" (first and second
+            (first and second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), "ppc" (grandparents,
+            parse, price and cut; on the CPU), "lp" (the same, every grandparent in one program), "bp" (first and second
             order, belief propagation: see ``gpuparse.bp``), or "auto": the first of these that takes the scores and
             the options.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
@@ -87,7 +92,9 @@ def decode(
             and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
             proven; ``time_limit`` in seconds a sentence. Those of "bp": ``iterations``, ``tolerance``, ``damping`` and
             ``schedule``, as of ``BeliefPropagation``; ``time_limit`` in seconds for each tree with a forbidden pair,
-            which "ilp" replaces.
+            which "ilp" replaces. Those of "ppc": ``exact``, to go on by branch and bound where the solution of the
+            linear program is no tree; ``time_limit``; ``threads``. Those of "lp": ``polytope``, "arcgp", "onegp" or
+            "all"; ``lazy_rows``, to add rows of pairs only where they are violated; ``time_limit``.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -197,8 +204,7 @@ def _bp(
     The bound is that of the best tree were every arc's pairs the best that it can have. A tree with a forbidden pair is
     replaced by the best one, by "ilp", which waits for the device, with its bound and certificate.
     """
-    if not isinstance(time_limit, (int, float)) or not time_limit >= 0:
-        raise ValueError(f"time_limit must be a number of seconds from 0 on, got {time_limit!r}")
+    _check_seconds(time_limit)
     trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
     structure = EISNER if projective else MATRIX_TREE
     easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
@@ -260,6 +266,83 @@ def _ilp(
     return Parse(found.heads, found.labels, score, bound, found.certified, found.iterations, found.stats, found.remarks)
 
 
+def _ppc(
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    exact: bool = False,
+    time_limit: float = math.inf,
+    threads: int | None = None,
+) -> Parse:
+    """The linear program of arcs and grandparents by parse, price and cut; waits for the device, and solves on the CPU.
+
+    Where its solution is a tree, that is proven best. Elsewhere it is rounded to one, and ``bound`` is its value; or
+    with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
+    """
+    _check_seconds(time_limit)
+    parts = _only_grandparents(scores, "ppc")
+    easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
+    if parts is None:
+        return easy
+    arcs = scores.fold_labels().arcs.detach().double()
+    found = parse_price_cut(arcs, parts, single_root=single_root, exact=exact, seconds=time_limit, threads=threads)
+    return _relaxed(scores, found, easy.certified)
+
+
+def _lp(
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    polytope: Polytope = "all",
+    lazy_rows: bool = False,
+    time_limit: float = math.inf,
+) -> Parse:
+    """The same linear program with every grandparent in it, solved at once: what "ppc" is compared with."""
+    _check_seconds(time_limit)
+    if polytope not in POLYTOPES:
+        raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {polytope!r}")
+    parts = _only_grandparents(scores, "lp")
+    easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
+    if parts is None:
+        return easy
+    arcs = scores.fold_labels().arcs.detach().double()
+    options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
+    return _relaxed(scores, solve_all(arcs, parts, single_root=single_root, **options), easy.certified)
+
+
+def _only_grandparents(scores: Scores, method: str) -> Parts | None:
+    if scores.siblings is not None:
+        raise ValueError(
+            f'method "{method}" takes grandparents, but scores have siblings; pass scores without them, or use "ilp"'
+        )
+    return scores.grandparents
+
+
+def _check_seconds(time_limit: float) -> None:
+    if not isinstance(time_limit, (int, float)) or not time_limit >= 0:
+        raise ValueError(f"time_limit must be a number of seconds from 0 on, got {time_limit!r}")
+
+
+def _relaxed(scores: Scores, found: Solved, possible: Bool[Tensor, " B"]) -> Parse:
+    """What linear programs found, with labels; sentences that are not ``possible`` have no tree by their arcs."""
+    heads = found.heads.masked_fill(~possible[:, None], -1)
+    there = heads[:, 1] >= 0
+    score = scores.total(heads)
+    there = there & ~score.detach().isneginf()
+    heads = heads.masked_fill(~there[:, None], -1)
+    none = possible & ~there & found.bound.isneginf()
+    if scores.looks and bool(none.any()):
+        b = int(none.nonzero()[0])
+        raise ValueError(f"grandparents of sentence {b}: every tree has a forbidden part; allow more of them")
+    certified = found.certified & there
+    bound = torch.where(certified, score.detach(), torch.maximum(found.bound, score.detach()))
+    bound = torch.where(there | (possible & ~none), bound, torch.inf)
+    labels = None if scores.labels is None else scores.best_labels(heads)
+    return Parse(heads, labels, score, bound, certified, found.iterations, found.stats, found.remarks)
+
+
 def _check_names(constraints: Sequence[Constraint], scores: Scores) -> None:
     """Constraints on labels need words that say what labels there are."""
     for place, constraint in enumerate(constraints):
@@ -302,6 +385,8 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "ilp": Method(
         _ilp, "integer programs under constraints", projective=True, nonprojective=True, second_order=True, waits=True
     ),
+    "ppc": Method(_ppc, "parse, price and cut", projective=False, nonprojective=True, second_order=True, waits=True),
+    "lp": Method(_lp, "the whole linear program", projective=False, nonprojective=True, second_order=True, waits=True),
     "bp": Method(
         _bp, "belief propagation, minimum risk", projective=True, nonprojective=True, second_order=True, waits=True
     ),

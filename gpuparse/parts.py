@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from gpuparse.ops.pricing import Scorer
 from gpuparse.trees import Lengths, as_lengths, can_look
 
 Kind = Literal["grandparents", "siblings"]
@@ -67,6 +68,10 @@ class Parts(ABC):
         self.scored += self.lengths.shape[0] * self.nodes**3
         return self._dense()
 
+    def scorer(self) -> Scorer | None:
+        """What scores grandparents inside the pricing kernel; None: they are scored by ``score`` alone."""
+        return None
+
     @abstractmethod
     def to(self, device: torch.device | str) -> Parts:
         """The same on another device, its count from 0."""
@@ -107,6 +112,9 @@ class DenseParts(Parts):
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         read = legal_triples(self.kind, self.lengths, self.nodes)
         return torch.where(read, self.values.detach(), -torch.inf).amax(as_axis(axis) + 1)
+
+    def scorer(self) -> Scorer | None:
+        return Scorer.dense(self.values) if self.kind == "grandparents" else None
 
     def to(self, device: torch.device | str) -> DenseParts:
         return DenseParts(self.values.to(device), self.lengths.to(device), kind=self.kind, validate_args=False)

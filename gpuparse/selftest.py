@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import backend_for
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags, second_order, viterbi
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags, pricing, second_order, viterbi
 from gpuparse.ops.viterbi import best_chain
 from gpuparse.plain import second_order as plain_second_order
 from gpuparse.tags import chain_scores, is_position, trigram_scores
@@ -87,6 +87,8 @@ def _comparisons(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str
         yield f"{family}_argmax", partial(_second_order_best, scores, lengths), exact
         yield f"{family}_sample", partial(_second_order_sample, scores, lengths), 0.04
     yield "check", partial(_flags, arcs, lengths), 0.0
+    for kind, scorer in _scorers(device, dtype, *arcs.shape[:2]).items():
+        yield f"pricing ({kind})", partial(_pricing, scorer, lengths), 0.0
     of_chains: list[tuple[str, Callable[[Chains], float], float]] = [
         ("chain (log Z)", partial(_chain_sums, order=0, weighted=False), rounded),
         ("chain (marginals)", partial(_chain_sums, order=0, weighted=True), rounded),
@@ -118,6 +120,53 @@ def _sentences(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor
     arcs[:, chain, chain + 1] = torch.randn(B, N - 1, generator=generator, dtype=torch.float64)
     lengths = torch.tensor([8, 8, 7, 5, 2, 1])
     return arcs.to(device=device, dtype=dtype), lengths.to(device)
+
+
+def _scorers(device: torch.device, dtype: torch.dtype, B: int, N: int) -> dict[str, pricing.Scorer]:
+    generator = torch.Generator().manual_seed(3)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
+
+    index = torch.randint(0, 50, (5, 3, B, N), generator=generator).to(device)
+    relations = torch.randint(0, 20, (5, 3, pricing.CODES), generator=generator).to(device)
+    return {
+        "dense": pricing.Scorer.dense(some(B, N, N, N)),
+        "trilinear": pricing.Scorer.trilinear(*(some(B, N, 11) for _ in range(3))),
+        "templates": pricing.Scorer.templates(some(250), index, relations),
+    }
+
+
+def _pricing(scorer: pricing.Scorer, lengths: Tensor) -> float:
+    """What is found, and what is known afterwards; duals such that about a tenth of the triples are."""
+    B, N = len(lengths), (scorer.values if scorer.index is None else scorer.index[0]).shape[1]
+    generator = torch.Generator().manual_seed(4)
+    device = lengths.device
+    ceiling = torch.randn(B, N, N, generator=generator, dtype=torch.float64).to(device) + 1
+    floor, kappa = ceiling - 0.5, ceiling.abs() / 4
+    b, g, p, c = (x.flatten() for x in torch.meshgrid(*map(torch.arange, (B, N, N, N)), indexing="ij"))
+    scores = scorer.score(*(x.to(device) for x in (b, g, p, c))).double().view(B, N, N, N)
+    over_g, over_c = scores.amax(1), scores.amax(3)
+    results = []
+    for use in (pricing.price, pricing.price_plainly):
+        known = torch.full_like(scores, torch.nan)
+        found = use(
+            scorer,
+            lengths,
+            ceiling=ceiling,
+            floor=floor,
+            kappa=kappa,
+            over_g=over_g,
+            over_c=over_c,
+            known=known,
+            tolerance=1e-9,
+            room=N**3,
+        )
+        listed = torch.arange(N**3, device=device) < found.count[:, None]
+        results.append((found.triples[listed], found.score[listed], found.count, found.worst, known.nan_to_num(99.0)))
+    if results[0][0].shape != results[1][0].shape:
+        return float("inf")
+    return max((_difference(one, other) for one, other in zip(*results, strict=True) if one.numel()), default=0.0)
 
 
 def _both_roots(compare: Compare, s: Structure, arcs: Tensor, lengths: Tensor) -> float:

@@ -51,6 +51,7 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "matrix_tree_sample": (None,),
     "mst": (None,),
     "mst_topk": (None,),
+    "pricing": (0, 1, 2, 3),
     "siblings": (0, 1, 2),
     "siblings_argmax": (None,),
     "siblings_sample": (None,),

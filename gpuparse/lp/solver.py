@@ -118,6 +118,17 @@ class Program:
             )
             self.rows += len(low)
 
+    def limit(self, columns: Ints, high: Doubles) -> None:
+        """Let these columns be no more than so much."""
+        if len(columns):
+            zeros = np.zeros(len(columns))
+            _check(self._highs.changeColsBounds(len(columns), columns.astype(np.int32), zeros, high))
+
+    def price(self, columns: Ints, costs: Doubles) -> None:
+        """Let these columns cost something else."""
+        for column, cost in zip(columns.tolist(), costs.tolist(), strict=True):
+            _check(self._highs.changeColCost(column, -cost))
+
     def solve(self, seconds: float = math.inf) -> Solution:
         """Solve it, on from the last solution."""
         return _run(self._highs, seconds, whole=False)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpuparse.ops.pricing import Scorer
 from gpuparse.parts import Kind, Parts, as_axis, as_kind, legal_pairs
 from gpuparse.trees import Lengths, as_lengths, can_look, is_word
 
@@ -92,6 +93,9 @@ class TrilinearParts(Parts):
             value = torch.where(value.isnan(), torch.inf, value)  # sums of both infinities
             pairs = legal_pairs(self.kind, axis, self.lengths, self.nodes)
             return torch.where(pairs, value, -torch.inf).to(self.dtype)
+
+    def scorer(self) -> Scorer | None:
+        return Scorer.trilinear(*self.factors) if self.kind == "grandparents" else None
 
     def to(self, device: torch.device | str) -> TrilinearParts:
         first, second, third = (factor.to(device) for factor in self.factors)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from gpuparse.nn.templates.atoms import ROLES
 from gpuparse.nn.templates.places import Nodes, Places
 from gpuparse.nn.templates.tables import Table, score
+from gpuparse.ops.pricing import CODES, Scorer
 from gpuparse.parts import Kind, Parts, as_axis, legal_pairs
 
 
@@ -75,6 +77,7 @@ class TemplateParts(Parts):
         self._nodes = nodes
         self._roles = ROLES[kind]
         self._keep = keep
+        self._scorer: Scorer | None = None
 
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         weights = self._bounds.weights(self._weights, as_axis(axis), keep=self._keep)
@@ -85,6 +88,39 @@ class TemplateParts(Parts):
             # Where the head is the missing node it may be s itself, which then stands for no sibling.
             most = torch.maximum(most, score(tables, weights, self._without_sibling, 1))
         return torch.where(legal_pairs(self.kind, axis, self.lengths, self.nodes), most, -torch.inf)
+
+    def scorer(self) -> Scorer | None:
+        if self.kind != "grandparents" or self._weights.shape[0] >= 1 << 31:
+            return None
+        if self._scorer is None:
+            self._scorer = Scorer.templates(self._weights, *self._rows())
+        return self._scorer
+
+    @torch.no_grad()
+    def _rows(self) -> tuple[Int64[Tensor, "T 3 B N"], Int64[Tensor, "T 3 14"]]:
+        """For each table what each node, and how each two nodes lie to each other, adds to the row of a grandparent."""
+        device, (B, N) = self.device, (self._nodes.sentences, self.nodes)
+        sentence, node = torch.arange(B, device=device)[:, None], torch.arange(N, device=device)
+        places = Places(self._nodes, sentence, dict.fromkeys(self._roles, node))
+        lie = torch.arange(CODES, device=device)
+        index = torch.zeros(len(self._bounds.tables), 3, B, N, dtype=torch.int64, device=device)
+        relations = torch.zeros(len(self._bounds.tables), 3, CODES, dtype=torch.int64, device=device)
+        pairs = list(combinations(self._roles, 2))
+        for t, table in enumerate(self._bounds.tables):
+            index[t, 0] += table.offset
+            stride = table.size
+            for group in table.groups:
+                stride //= group.size
+                (atom, *_) = group.atoms
+                if atom.kind == "node":
+                    index[t, self._roles.index(atom.roles[0])] += stride * group.index(places)[0]
+                    continue
+                one, other = atom.roles
+                half, turned = CODES // 2, (one, other) not in pairs
+                right, far = lie // half ^ int(turned), lie % half
+                value = {"direction": right, "distance": far, "direction+distance": right * half + far}[atom.what]
+                relations[t, pairs.index((other, one) if turned else (one, other))] += stride * value
+        return index, relations
 
     def to(self, device: torch.device | str) -> TemplateParts:
         return TemplateParts(self.kind, self._bounds, self._weights.to(device), self._nodes.to(device))

@@ -1,0 +1,218 @@
+"""Pricing grandparents: the kernel against vectorised numpy, time per triple that is looked at.
+
+    python bench/pricing.py [--words 30] [--batch 32] [--rank 64] [--repeat 21] [--threads 1]
+
+A share of the arcs is not settled by its bound, and nothing is known yet; of their triples, all are scored, and about
+one in ten is found. Numpy does the same for the whole batch at once, in the better of two ways: the candidates in a
+list, or (trilinear) all grandparents of an arc by matrix products; what it can make ready once a batch is not timed.
+Medians.
+Exits with 1 if the two find different triples, or if the kernel is less than 10 times as fast in some row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from timing import OUT, environment, new_table, print_environment
+
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.batches import collate
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
+from gpuparse.nn.trilinear import TrilinearParts
+from gpuparse.ops.pricing import Priced, Scorer, code, price
+from gpuparse.parts import Parts
+
+MUST, TOLERANCE, CLOSE, FOUND = 10.0, 1e-6, 1e-3, 0.1
+Array = np.ndarray[Any, Any]
+Candidates = tuple[Array, Array, Array, Array]  # sentence, g, p, c
+NumpyScore = Callable[[Candidates, Array, Array, Array, Array], Array]
+
+
+def trilinear_parts(B: int, N: int, rank: int) -> Parts:
+    generator = torch.Generator().manual_seed(0)
+    factors = (torch.randn(B, N, rank, generator=generator) for _ in range(3))
+    return TrilinearParts(*factors, torch.full((B,), N - 1), kind="grandparents")
+
+
+def template_parts(B: int, N: int) -> Parts:
+    """Random weights; sentences put together from those of the artificial treebank, to be of one length."""
+    made = list(artificial_treebank(2000, seed=0))
+    vocabulary = Vocabulary.build(made, min_count=1)
+    model = TemplateScorer(TemplateConfig(grandparents=mcdonald.GRANDPARENTS), vocabulary)
+    torch.nn.init.normal_(model.weights, generator=torch.Generator().manual_seed(0))
+    long = sorted((s for s in made if len(s) >= N - 1), key=len)[:B]
+    assert len(long) == B, "too few long sentences"
+    batch = collate([vocabulary.encode(sentence, tree=False) for sentence in long], vocabulary.chars)
+    cut = {name: getattr(batch, name)[:, :N].contiguous() for name in ("words", "prefixes", "tags", "feats")}
+    batch = type(batch)(**{**vars(batch), **cut, "lengths": torch.full((B,), N - 1)})
+    with torch.no_grad():
+        parts = model(batch).scores.grandparents
+    assert parts is not None
+    return parts
+
+
+def some_duals(parts: Parts, share: float) -> dict[str, Any]:
+    """Duals that leave a share of the arcs open, with about one in ten of their triples above the ceiling."""
+    generator = torch.Generator().manual_seed(1)
+    B, N = parts.lengths.shape[0], parts.nodes
+    over_g, over_c = (parts.bound(axis).double().contiguous() for axis in (0, 2))
+    with torch.no_grad():
+        high = parts.dense()[:, :, 1:, 1:].double().quantile(1 - FOUND, 1)
+    ceiling = torch.where(over_g > -torch.inf, over_g, 0.0) + 0.01
+    open_ = torch.rand(B, N - 1, N - 1, generator=generator) < share
+    ceiling[:, 1:, 1:] = torch.where(open_, torch.minimum(high, over_g[:, 1:, 1:]), ceiling[:, 1:, 1:])
+    ceiling[:, 0] = 0.0
+    zero = torch.zeros_like(ceiling)
+    known = torch.full((B, N, N, N), torch.nan, dtype=torch.float64)
+    found = {"ceiling": ceiling, "floor": zero - torch.inf, "kappa": zero}
+    return {**found, "over_g": over_g, "over_c": over_c, "known": known}
+
+
+def numpy_price(score: NumpyScore, lengths: Array, duals: dict[str, Array]) -> tuple[Candidates, Array, int]:
+    """What the kernel does: triples in its order, their reduced costs, and how many were looked at."""
+    ceiling, kappa, over_g, over_c, known = (duals[name] for name in ("ceiling", "kappa", "over_g", "over_c", "known"))
+    N = ceiling.shape[1]
+    node = np.arange(N)
+    settled = over_g <= ceiling
+    with np.errstate(invalid="ignore"):
+        spare = np.where(settled, ceiling - np.maximum(over_g, duals["floor"]), 0.0)
+    spare[:, 0] = np.maximum(ceiling[:, 0], 0.0)
+    inside = node <= lengths[:, None]
+    words = inside & (node >= 1)
+    b, p, c = np.nonzero(~settled & words[:, :, None] & words[:, None] & (node[:, None] != node))
+    above = over_c.swapaxes(1, 2)[b, p], kappa.swapaxes(1, 2)[b, p]  # [A, N], over g
+    high = ceiling[b, p, c][:, None]
+    legal = inside[b] & (node != p[:, None]) & (node != c[:, None]) & (ceiling.swapaxes(1, 2)[b, p] < np.inf)
+    before = known[b[:, None], node, p[:, None], c[:, None]]
+    new = np.isnan(before)
+    value = np.where(new, np.minimum(above[0], over_g[b, p, c][:, None]), before)
+    arc, g = np.nonzero(legal & (value - high - above[1] > TOLERANCE))
+
+    def enough(arc: Array, g: Array, r: Array) -> Array:
+        pair = (b[arc] * N + g) * N + p[arc]
+        return np.bincount(pair, r, minlength=spare.size)[pair] > spare.ravel()[pair]
+
+    kept = enough(arc, g, (value - high - above[1])[arc, g])
+    arc, g = arc[kept], g[kept]
+    triples = b[arc], g, p[arc], c[arc]
+    exact = np.where(new[arc, g], score(triples, arc, b, p, c), before[arc, g])
+    known[triples] = exact
+    r = exact - high[arc, 0] - above[1][arc, g]
+    positive = r > TOLERANCE
+    arc, g, r = arc[positive], g[positive], r[positive]
+    kept = enough(arc, g, r)
+    arc, g = arc[kept], g[kept]
+    return (b[arc], g, p[arc], c[arc]), r[kept], int(legal.sum())
+
+
+def numpy_trilinear(factors: list[Array]) -> tuple[NumpyScore, ...]:
+    first, second, third = (x.astype(np.float64) for x in factors)
+
+    def listed(triples: Candidates, *_: Array) -> Array:
+        b, g, p, c = triples
+        total: Array = np.einsum("kr,kr,kr->k", first[b, g], second[b, p], third[b, c])
+        return total.astype(np.float32)
+
+    def products(triples: Candidates, arc: Array, b: Array, p: Array, c: Array) -> Array:
+        below, ends = second[b, p] * third[b, c], np.searchsorted(b, np.arange(len(first) + 1))
+        blocks = [below[ends[i] : ends[i + 1]] @ first[i].T for i in range(len(first))]
+        return np.concatenate(blocks)[arc, triples[1]].astype(np.float32)
+
+    return listed, products
+
+
+def numpy_templates(scorer: Scorer) -> tuple[NumpyScore, ...]:
+    assert scorer.index is not None and scorer.relations is not None
+    T, weights = scorer.rank, scorer.values.numpy()
+    grand, parent, child = scorer.index[..., :T]
+    node = torch.arange(grand.shape[1])
+    gp, gc, pc = scorer.relations[:, code(node[:, None], node).clamp(min=0), :T]
+    upper = (grand[:, :, None] + parent[:, None] + gp).numpy()
+    lower, across = (child[:, None] + pc).numpy(), gc.numpy()
+
+    def listed(triples: Candidates, *_: Array) -> Array:
+        b, g, p, c = triples
+        return weights.take(upper[b, g, p] + lower[b, p, c] + across[g, c]).sum(1)  # type: ignore[no-any-return]
+
+    return (listed,)
+
+
+def median(run: Callable[[], Any], known: torch.Tensor, repeat: int) -> float:
+    times = []
+    for _ in range(repeat + 1):
+        known.fill_(torch.nan)
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def compare(parts: Parts, share: float, repeat: int) -> tuple[list[str], bool, float]:
+    """Figures, whether the two found the same, and how many times as fast the kernel is."""
+    scorer, lengths, duals = parts.scorer(), parts.lengths, some_duals(parts, share)
+    assert scorer is not None
+    arrays = {name: x.numpy() for name, x in duals.items()}
+    if isinstance(parts, TrilinearParts):
+        plain = numpy_trilinear([x.numpy() for x in parts.factors])
+    else:
+        plain = numpy_templates(scorer)
+
+    def kernel(room: int) -> Priced:
+        return price(scorer, lengths, **duals, tolerance=TOLERANCE, room=room)
+
+    priced = kernel(parts.nodes**3)
+    looked, most = int(priced.looked.sum()), int(priced.count.max())
+    ours = median(lambda: kernel(most), duals["known"], repeat)
+    there = torch.arange(priced.r.shape[1]) < priced.count[:, None]
+    sentence = there.nonzero()[:, :1]
+    mine = torch.cat((sentence, priced.triples[there]), 1)[priced.r[there] > CLOSE].tolist()
+    same, theirs = True, []
+    for score in plain:
+        duals["known"].fill_(torch.nan)
+        (b, g, p, c), r, seen = numpy_price(score, lengths.numpy(), arrays)
+        same = same and seen == looked and np.stack((b, g, p, c), 1)[r > CLOSE].tolist() == mine
+        theirs.append(median(partial(numpy_price, score, lengths.numpy(), arrays), duals["known"], repeat))
+    ratio = min(theirs) / ours
+    counts = [str(looked), str(int(priced.scored.sum())), str(int(priced.count.sum()))]
+    return [*counts, *(f"{1e9 * x / looked:.1f}" for x in (ours, min(theirs))), f"{ratio:.1f}"], same, ratio
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("words", 30), ("batch", 32), ("rank", 64), ("repeat", 21), ("threads", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print_environment(environment([]))
+    B, N = given.batch, given.words + 1
+    families = {
+        f"trilinear, R = {given.rank}": trilinear_parts(B, N, given.rank),
+        "templates": template_parts(B, N),
+    }
+    table = new_table(
+        f"{given.words} words, {B} sentences, {given.threads} thread(s), median of {given.repeat}",
+        *("scores", "arcs open", "triples", "scored", "found", "kernel ns/triple", "numpy ns/triple", "ratio"),
+    )
+    ok = True
+    for family, parts in families.items():
+        for share in (0.05, 1.0):
+            row, same, ratio = compare(parts, share, given.repeat)
+            table.add_row(family, f"{share:.0%}", *row)
+            if not same:
+                OUT.print(f"{family}, {share:.0%} of the arcs open: numpy finds other triples")
+            ok = ok and same and ratio >= MUST
+    OUT.print(table)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Branch and bound where the linear program of parse, price and cut has no tree for a solution.
+
+One branch demands an arc (forbids the other heads of its word), the other forbids it. The program goes on with the
+columns and rows that there are, and prices and cuts at every node; bounds are those of ``ppc.Sentence``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from gpuparse.lp.grandparents import Doubles, Ints
+from gpuparse.lp.ppc import Answer, Bools, Question, Sentence
+from gpuparse.lp.solver import Status
+
+Price = Callable[[Question], Answer]
+Score = Callable[[Ints], Doubles]
+
+
+def run(sentence: Sentence, price: Price, score: Score, until: float) -> None:
+    """Rounds of parse, price and cut until the program is solved, or the best tree is proven best."""
+    while not sentence.done:
+        question = sentence.solve(until)
+        if question is None:
+            return
+        wanted = sentence.update(price(question))
+        if len(wanted):
+            sentence.extend(wanted, score(wanted))
+
+
+def branch_and_bound(
+    sentence: Sentence, price: Price, score: Score, round_: Callable[[Doubles], Ints], until: float
+) -> tuple[float, int]:
+    """Go on from a solved program without a proof. Returns a bound on all trees, and how many nodes were solved.
+
+    Args:
+        round_: a tree from the weights of the arcs.
+    """
+    order = count()
+    open_: list[tuple[float, int, Bools]] = []
+    solved, left = 0, -math.inf  # left: the bound of nodes that nothing came of
+
+    def split(bound: float) -> None:
+        """The two branches of the node that was solved last."""
+        assert sentence.z is not None
+        offer_tree(sentence, score, round_(sentence.z))
+        h, m = np.unravel_index(int(np.abs(sentence.z - 0.5).argmin()), sentence.z.shape)
+        without, only = sentence.forbidden.copy(), sentence.forbidden.copy()
+        without[h, m] = True
+        only[:, m] = True
+        only[h, m] = False
+        for forbidden in (only, without):
+            heapq.heappush(open_, (-bound, next(order), forbidden))
+
+    split(sentence.bound)
+    while open_:
+        top = -open_[0][0]
+        if _reached(sentence, top) or time.monotonic() >= until:
+            break
+        bound, _, forbidden = heapq.heappop(open_)
+        sentence.restrict(forbidden)
+        run(sentence, price, score, until)
+        solved += 1
+        own = min(-bound, sentence.bound)
+        if _reached(sentence, own):
+            continue
+        if sentence.status is Status.OPTIMAL and not sentence.integral:
+            split(own)
+        else:
+            left = max(left, own)
+    return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved
+
+
+def _reached(sentence: Sentence, bound: float) -> bool:
+    """Whether no tree can be better than the best one, if none scores more than a bound."""
+    sentence.bound = bound
+    return sentence.certified or sentence.impossible
+
+
+def offer_tree(sentence: Sentence, score: Score, heads: Ints) -> None:
+    """Keep a tree if it is better."""
+    if len(heads) < 2 or heads[1] < 0:
+        return
+    word = np.arange(1, len(heads))
+    inner = word[heads[1:] > 0]
+    triples = np.stack([heads[heads[inner]], heads[inner], inner], 1)
+    of_triples = float(score(triples).sum()) if len(triples) else 0.0
+    sentence.offer(heads, float(sentence.arcs[heads[1:], word].sum()) + of_triples)

@@ -1,0 +1,269 @@
+"""The linear program of the grandparent model (Riedel, Smith and McCallum 2012, section 3), with some or all columns.
+
+Columns: z of arcs, phi of their flow, z^gp of grandparents (g, p, c). Rows, under the paper's names:
+
+    OneHead(m)      sum over h of z(h, m) = 1
+    OneRoot         sum over m of z(0, m) = 1, for trees with a single root
+    Source          sum over m of phi(0, m) = n
+    Consume(t)      sum over h of phi(h, t) - sum over m of phi(t, m) = 1
+    NoFlow(h, m)    phi(h, m) <= n z(h, m)
+    OneGP(p, c)     sum over g of z^gp(g, p, c) = z(p, c), for p > 0
+    NoGP(g, p)      sum over c of z^gp(g, p, c) <= n z(g, p)
+    GPArc(g, p, c)  z^gp(g, p, c) <= z(g, p); also <= z(p, c) where OneGP does not say so
+    ArcGP(g, p, c)  z(g, p) + z(p, c) - z^gp(g, p, c) <= 1
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuparse.lp.solver import Entries, Program, Solution
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Polytope = Literal["arcgp", "onegp", "all"]
+POLYTOPES: tuple[Polytope, ...] = ("arcgp", "onegp", "all")
+
+
+class Duals(NamedTuple):
+    """Prices of the rows, those of inequalities not below 0; 0 where a row is not there.
+
+    one_gp is -inf where its row is not there; gp_arc (with child_arc, the second of its rows) and arc_gp are of the
+    triples ``GrandparentProgram.gp_arc`` and ``arc_gp``, in their order.
+    """
+
+    one_head: Doubles  # [N], 0 at node 0
+    one_root: float
+    source: float
+    consume: Doubles  # [N], 0 at node 0
+    one_gp: Doubles  # [N, N]
+    no_gp: Doubles  # [N, N]
+    gp_arc: Doubles
+    child_arc: Doubles
+    arc_gp: Doubles
+
+    def objective(self, n: int) -> float:
+        """What the duals are worth."""
+        return float(self.one_head.sum() + self.one_root + n * self.source + self.consume.sum() + self.arc_gp.sum())
+
+
+class GrandparentProgram:
+    """A live program for one sentence of n words; arcs and triples are given as arrays of their nodes.
+
+    Args:
+        arcs: scores [N, N].
+        no_gp: whether there are rows NoGP, where ``polytope`` says nothing of them.
+        penalty: what artificial columns cost, with which there is always a solution; 0: there are none.
+        flow: whether flow and its rows are there from the start; ``add_flow`` adds them later.
+
+    Attributes:
+        z, phi: columns of the arcs [N, N], -1 where there is none; z_gp: those of triples [N, N, N].
+        gp_arc, arc_gp: triples [R, 3] that have those rows. Without OneGP, GPArc has two: z^gp <= z(g, p), and
+            <= z(p, c).
+    """
+
+    def __init__(
+        self,
+        arcs: Doubles,
+        *,
+        single_root: bool,
+        polytope: Polytope = "all",
+        no_gp: bool = True,
+        penalty: float = 0.0,
+        flow: bool = True,
+    ) -> None:
+        self.scores = arcs
+        self.N = N = len(arcs)
+        self.n = n = N - 1
+        self.single_root = single_root
+        self.has_one_gp = polytope != "arcgp"
+        self.has_no_gp = polytope == "onegp" or (polytope == "all" and no_gp)
+        self.program = Program()
+        self.z, self.phi, self._one_gp, self._no_gp = (np.full((N, N), -1) for _ in range(4))
+        self.z_gp = np.full((N, N, N), -1)
+        self.g = self.p = self.c = np.zeros(0, dtype=np.int64)  # the triples, as they were added
+        self.gp_arc, self.arc_gp = (np.zeros((0, 3), dtype=np.int64) for _ in range(2))
+        self._gp_arc_rows, self._child_arc_rows, self._arc_gp_rows = (np.zeros(0, dtype=np.int64) for _ in range(3))
+        ones, none = np.ones(n + single_root), np.zeros(0, dtype=np.int64)
+        self.program.add_rows(ones, ones, Entries.of(len(ones), none, none, np.zeros(0)))
+        self._root = n  # OneRoot, where there is one
+        self._source = -1  # Source, and Consume behind it
+        self.artificial = none
+        if penalty:
+            self._add_artificial(penalty)
+        if flow:
+            self.add_flow()
+
+    def _add_artificial(self, penalty: float) -> None:
+        """For every word a head of its own (with one unit of flow), and a root."""
+        each = np.arange(self.n + self.single_root)
+        self.artificial = self.program.columns + each
+        self.program.add_columns(np.full(len(each), -penalty), Entries.of(len(each), each, each, np.ones(len(each))))
+
+    @property
+    def has_flow(self) -> bool:
+        return self._source >= 0
+
+    def add_flow(self) -> None:
+        """Rows Source and Consume, and what there is of flow to the arcs that there are."""
+        n = self.n
+        some, row = self.artificial[:n], np.arange(len(self.artificial[:n])) + 1
+        rows, columns = np.concatenate([0 * row, row]), np.concatenate([some, some])
+        ones = np.append(float(n), np.ones(n))
+        self._source = self.program.rows
+        self.program.add_rows(ones, ones, Entries.of(n + 1, rows, columns, np.ones(len(rows))))
+        h, m = np.nonzero(self.z >= 0)
+        self._add_flow_of(h.astype(np.int64), m.astype(np.int64))
+
+    def _add_flow_of(self, h: Ints, m: Ints) -> None:
+        """phi of arcs, with their rows NoFlow."""
+        k = len(h)
+        if not k:
+            return
+        which, root = np.arange(k), h == 0
+        self.phi[h, m] = self.program.columns + which
+        column = np.concatenate([which, which])
+        row = self._source + np.concatenate([m, np.where(root, 0, h)])
+        value = np.concatenate([np.ones(k), np.where(root, 1.0, -1.0)])
+        self.program.add_columns(np.zeros(k), Entries.of(k, column, row, value))
+        parts = [(which, self.phi[h, m], 1.0), (which, self.z[h, m], float(-self.n))]
+        self._add(-math.inf, 0.0, parts, k)
+
+    def add_arcs(self, h: Ints, m: Ints) -> None:
+        """Columns for arcs, and their rows; none of them may be there."""
+        k, n = len(h), self.n
+        if not k:
+            return
+        which = np.arange(k)
+        root, inner = h == 0, h > 0
+        self.z[h, m] = self.program.columns + which
+        single = root & self.single_root
+        column = np.concatenate([which, which[single]])
+        row = np.concatenate([m - 1, np.full(int(single.sum()), self._root)])
+        self.program.add_columns(self.scores[h, m], Entries.of(k, column, row, np.ones(len(row))))
+        if self.has_flow:
+            self._add_flow_of(h, m)
+        if self.has_one_gp:
+            some = np.arange(int(inner.sum()))
+            z = self.z[h[inner], m[inner]]
+            self._one_gp[h[inner], m[inner]] = self._add(0.0, 0.0, [(some, z, -1.0)], len(some))
+        if self.has_no_gp:
+            self._no_gp[h, m] = self._add(-math.inf, 0.0, [(which, self.z[h, m], float(-n))], k)
+
+    def add_triples(self, g: Ints, p: Ints, c: Ints, scores: Doubles) -> None:
+        """Columns for triples whose arcs are there; none of the triples may be."""
+        k = len(g)
+        if not k:
+            return
+        which = np.arange(k)
+        self.z_gp[g, p, c] = self.program.columns + which
+        column, row = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        if self.has_one_gp:
+            column, row = which, self._one_gp[p, c]
+        if self.has_no_gp:
+            column, row = np.concatenate([column, which]), np.concatenate([row, self._no_gp[g, p]])
+        self.program.add_columns(scores, Entries.of(k, column, row, np.ones(len(row))))
+        self.g, self.p, self.c = (np.concatenate(pair) for pair in ((self.g, g), (self.p, p), (self.c, c)))
+
+    def add_gp_arc(self, g: Ints, p: Ints, c: Ints) -> None:
+        """Rows GPArc of triples that are columns."""
+        which = np.arange(len(g))
+        rows = self._add(-math.inf, 0.0, [(which, self.z_gp[g, p, c], 1.0), (which, self.z[g, p], -1.0)], len(g))
+        if not self.has_one_gp:
+            parts = [(which, self.z_gp[g, p, c], 1.0), (which, self.z[p, c], -1.0)]
+            self._child_arc_rows = np.concatenate([self._child_arc_rows, self._add(-math.inf, 0.0, parts, len(g))])
+        self.gp_arc = np.concatenate([self.gp_arc, np.stack([g, p, c], 1)])
+        self._gp_arc_rows = np.concatenate([self._gp_arc_rows, rows])
+
+    def add_arc_gp(self, g: Ints, p: Ints, c: Ints) -> None:
+        """Rows ArcGP of triples whose arcs are there; those that are no columns are 0."""
+        which = np.arange(len(g))
+        y = self.z_gp[g, p, c]
+        there = y >= 0
+        parts = [(which, self.z[g, p], 1.0), (which, self.z[p, c], 1.0), (which[there], y[there], -1.0)]
+        rows = self._add(-math.inf, 1.0, parts, len(g))
+        self.arc_gp = np.concatenate([self.arc_gp, np.stack([g, p, c], 1)])
+        self._arc_gp_rows = np.concatenate([self._arc_gp_rows, rows])
+
+    def _add(self, low: float, high: float, parts: list[tuple[Ints, Ints, float]], count: int) -> Ints:
+        """Rows of entries (row, column, value); their numbers."""
+        row, column = (np.concatenate([part[i] for part in parts]).astype(np.int64) for i in (0, 1))
+        value = np.concatenate([np.full(len(part[0]), part[2]) for part in parts])
+        first = self.program.rows
+        self.program.add_rows(np.full(count, low), np.full(count, high), Entries.of(count, row, column, value))
+        return first + np.arange(count)
+
+    def solve(self, seconds: float) -> Solution:
+        return self.program.solve(seconds)
+
+    def weights(self, values: Doubles) -> Doubles:
+        """z [N, N], 0 where there is no column."""
+        return np.where(self.z >= 0, values[self.z], 0.0)
+
+    def triple_weights(self, values: Doubles, g: Ints, p: Ints, c: Ints) -> Doubles:
+        """z^gp of triples, 0 of those that are no columns."""
+        at = self.z_gp[g, p, c]
+        return np.where(at >= 0, values[at], 0.0)
+
+    def duals(self, prices: Doubles) -> Duals:
+        """The prices of a solution by the names of the rows."""
+        n, N = self.n, self.N
+        one_head, consume = np.zeros(N), np.zeros(N)
+        one_head[1:] = prices[:n]
+        if self.has_flow:
+            consume[1:] = prices[self._source + 1 : self._source + 1 + n]
+        one_gp = np.where(self._one_gp >= 0, prices[self._one_gp], -np.inf)
+        no_gp = np.where(self._no_gp >= 0, np.maximum(prices[self._no_gp], 0.0), 0.0)
+        return Duals(
+            one_head,
+            float(prices[self._root]) if self.single_root else 0.0,
+            float(prices[self._source]) if self.has_flow else 0.0,
+            consume,
+            one_gp,
+            no_gp,
+            np.maximum(prices[self._gp_arc_rows], 0.0),
+            np.maximum(prices[self._child_arc_rows], 0.0),
+            np.maximum(prices[self._arc_gp_rows], 0.0),
+        )
+
+    def budgets(self, duals: Duals) -> Doubles:
+        """What each arc's own dual constraint leaves for its dual of OneGP, or its slack where it has none [N, N]."""
+        # Flow: the dual of NoFlow is as small as phi's constraint lets it be.
+        potential = duals.consume.copy()
+        potential[0] = -duals.source
+        no_flow = np.maximum(potential[:, None] - potential[None, :], 0.0)
+        budget = duals.one_head[None, :] - self.scores - self.n * (no_flow + duals.no_gp)
+        budget[0] += duals.one_root
+        g, p, c = self.arc_gp.T
+        np.add.at(budget, (g, p), duals.arc_gp)
+        np.add.at(budget, (p, c), duals.arc_gp)
+        g, p, c = self.gp_arc.T
+        np.add.at(budget, (g, p), -duals.gp_arc)
+        if len(duals.child_arc):
+            np.add.at(budget, (p, c), -duals.child_arc)
+        return budget
+
+
+def legal_arcs(scores: Doubles) -> tuple[Ints, Ints]:
+    """Heads and words of the arcs that are allowed."""
+    allowed = scores > -np.inf
+    allowed[:, 0] = False
+    np.fill_diagonal(allowed, False)
+    h, m = np.nonzero(allowed)
+    return h.astype(np.int64), m.astype(np.int64)
+
+
+def legal_triples(scores: Doubles) -> tuple[Ints, Ints, Ints]:
+    """Triples both of whose arcs are allowed, forbidden ones among them."""
+    allowed = scores > -np.inf
+    allowed[:, 0] = False
+    np.fill_diagonal(allowed, False)
+    both = allowed[:, :, None] & allowed[None]
+    node = np.arange(len(scores))
+    both[node, :, node] = False  # g = c
+    g, p, c = np.nonzero(both)
+    return g.astype(np.int64), p.astype(np.int64), c.astype(np.int64)

@@ -1,0 +1,302 @@
+"""Parse, price and cut (Riedel, Smith and McCallum 2012, Algorithm 1) for one sentence, a round at a time.
+
+The program begins with few arcs and grandparents. A round solves it (parse), asks for grandparents of positive reduced
+cost under its duals (price; ``gpuparse.ops.pricing`` does it for a batch), and adds these, the arcs that they need, and
+rows that the solution violates (cut). Beyond the paper:
+
+- Arcs join like grandparents do. The dual of OneGP(p, c) is free, so an arc that is no column has what its grandparents
+  are worth at most, and no more is asked of it.
+- What an arc has to spare may also pay for the grandparents that go through it as (g, p), by the duals of their rows
+  GPArc: these need not be columns as long as they are worth no more together.
+- Flow joins when the solution is no tree and nothing else is left to do.
+- Every round gives a bound: with the greatest reduced cost of any column of a word added to that word's dual of OneHead
+  the duals are feasible for the whole program. It is computed here, whatever the solver says. A tree that reaches it is
+  best, and nothing more is to be solved.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Ints
+from gpuparse.lp.solver import Status
+
+Bools = npt.NDArray[np.bool_]
+VIOLATED = 1e-7  # of a row
+PRICED = 1e-9  # a reduced cost above this is positive
+WHOLE = 1e-6
+PER_CHILD = 6  # triples that join in a round
+NONE = np.zeros((0, 3), dtype=np.int64)
+CLOSE = 1e-9  # a tree this near the bound, by their size, is best
+
+
+@dataclass(frozen=True)
+class Question:
+    """What pricing needs to know of a sentence, each [N, N]: see ``gpuparse.ops.pricing.price``."""
+
+    ceiling: Doubles
+    floor: Doubles
+    kappa: Doubles
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What pricing found: triples (g, p, c) [T, 3] with their scores and reduced costs, the first of ``count``; the
+    greatest reduced cost by child [N]."""
+
+    triples: Ints
+    scores: Doubles
+    costs: Doubles
+    worst: Doubles
+    count: int
+
+
+@dataclass
+class Sentence:
+    """A sentence that is being parsed.
+
+    Args:
+        arcs: scores [N, N], -inf where there is none.
+        most: what the score of a tree hardly exceeds as an absolute value.
+        known_most: the same for certain, at some cost; asked for only if there may be no tree.
+
+    Attributes:
+        bound: no tree scores more.
+        tree, score: the best tree so far, [N] with -1 at node 0, and its score.
+        z: weights of the arcs in the last solution [N, N].
+        forbidden: arcs that may not be now (of a branch).
+        done: whether the linear program is solved, or the tree is proven best, or nothing helps.
+    """
+
+    arcs: Doubles
+    single_root: bool
+    most: float
+    known_most: Callable[[], float]
+    bound: float = math.inf
+    tree: Ints | None = None
+    score: float = -math.inf
+    z: Doubles | None = None
+    iterations: int = 0
+    done: bool = False
+    status: Status = Status.OPTIMAL
+    forbidden: Bools = field(init=False)
+    program: GrandparentProgram = field(init=False)
+
+    def __post_init__(self) -> None:
+        N = len(self.arcs)
+        self.arcs = self.arcs.copy()
+        self.arcs[:, 0] = -np.inf
+        np.fill_diagonal(self.arcs, -np.inf)
+        self.forbidden = np.zeros((N, N), dtype=bool)
+        self.penalty = 10 * (1 + 2 * self.most)
+        self._sure = False  # of ``most``
+        self.program = GrandparentProgram(self.arcs, single_root=self.single_root, penalty=self.penalty, flow=False)
+        self._values = self._scores = np.zeros(0)
+        self._duals: Duals | None = None
+        self._objective = math.inf
+
+    @property
+    def certified(self) -> bool:
+        """Whether the tree is proven best."""
+        return self.tree is not None and is_best(self.score, self.bound)
+
+    @property
+    def integral(self) -> bool:
+        """Whether the last solution is a tree."""
+        return self.z is not None and bool((np.minimum(self.z, np.abs(1 - self.z)) < WHOLE).all())
+
+    def restrict(self, forbidden: Bools) -> None:
+        """Begin anew without some arcs, with the columns and rows that there are."""
+        self.forbidden, self.bound, self.done, self.status = forbidden, math.inf, False, Status.OPTIMAL
+        h, m = np.nonzero(self.program.z >= 0)
+        self.program.program.limit(self.program.z[h, m], np.where(forbidden[h, m], 0.0, np.inf))
+
+    def begin(self, arcs: Ints, triples: Ints, scores: Doubles) -> None:
+        """The first columns: arcs [A, 2] and triples [T, 3]."""
+        self._add_arcs(arcs[:, 0], arcs[:, 1])
+        self._add_triples(triples, scores)
+
+    def solve(self, until: float) -> Question | None:
+        """Parse: solve the program as it is. None if it could not be solved."""
+        found = self.program.solve(until - time.monotonic())
+        self.iterations += 1
+        if found.status is not Status.OPTIMAL or found.values is None or found.prices is None:
+            self.status, self.done = found.status, True
+            return None
+        self._values = found.values
+        self.z = self.program.weights(found.values)
+        self._duals = duals = self.program.duals(found.prices)
+        self._objective = duals.objective(self.program.n)
+        ceiling = self.program.budgets(duals)
+        ceiling[self.forbidden | (self.arcs == -np.inf)] = np.inf
+        self._ceiling = ceiling
+        return Question(ceiling, duals.one_gp, duals.no_gp)
+
+    def update(self, answer: Answer) -> Ints:
+        """Price and cut: the bound, then new columns and rows, given what pricing found. Returns triples [T, 3] that
+        should be columns too; ``extend`` takes them with their scores."""
+        program = self.program
+        g, p, c = answer.triples.T
+        new = program.z_gp[g, p, c] < 0  # a column may be priced by its row GPArc, which pricing does not know
+        worst = self._worst(answer, new)
+        self.bound = min(self.bound, self._objective + float(np.maximum(worst[1:], 0.0).sum()))
+        self._read_tree()
+        if self.certified:
+            self.done = True
+            return NONE
+        before = program.program.columns, program.program.rows
+        violated = self._cut()
+        root = np.nonzero((self._ceiling[0] < -PRICED) & (program.z[0] < 0))[0]
+        self._add_arcs(np.zeros(len(root), dtype=np.int64), root)
+        chosen = np.nonzero(new)[0]
+        chosen = chosen[_best_of_each(c[chosen], answer.costs[chosen], PER_CHILD)]
+        needed = self._add_triples(answer.triples[chosen], answer.scores[chosen])
+        wanted = np.concatenate([violated, needed])
+        if not len(wanted) and (program.program.columns, program.program.rows) == before:
+            self._finish()
+        return np.unique(wanted, axis=0) if len(wanted) else wanted
+
+    def _finish(self) -> None:
+        """Nothing is left to price or cut: the linear program is solved, unless flow is missing, or artificial columns
+        were too cheap."""
+        if not self.program.has_flow:
+            self.program.add_flow()
+            return
+        needed = self._values[self.program.artificial]
+        self.done = not (needed > WHOLE).any() or self.impossible or self.penalty > 1e9 * (1 + self.most)
+        if not self.done:
+            if not self._sure:
+                self.most, self._sure = max(self.most, self.known_most()), True
+            self.penalty = max(100 * self.penalty, 10 * (1 + 2 * self.most))
+            self.program.program.price(self.program.artificial, np.full(len(needed), -self.penalty))
+
+    @property
+    def impossible(self) -> bool:
+        """Whether it is proven that there is no tree."""
+        return self._sure and self.bound < -self.most
+
+    def extend(self, triples: Ints, scores: Doubles) -> None:
+        """Columns for triples that were wanted; of those that are forbidden rows ArcGP."""
+        there = self.program.z_gp[tuple(triples.T)] >= 0
+        triples, scores = triples[~there], scores[~there]
+        forbidden = scores == -np.inf
+        self._add_triples(triples[~forbidden], scores[~forbidden])
+        g, p, c = triples[forbidden].T
+        both = (self.program.z[g, p] >= 0) & (self.program.z[p, c] >= 0)
+        stated = {tuple(row) for row in self.program.arc_gp.tolist()}
+        rows = [x for x in triples[forbidden][both].tolist() if tuple(x) not in stated]
+        if rows:
+            self.program.add_arc_gp(*np.array(rows).T)
+
+    def _worst(self, answer: Answer, new: Bools) -> Doubles:
+        """By how much each word's dual of OneHead is too low [N]."""
+        assert self._duals is not None
+        program, duals = self.program, self._duals
+        if answer.count > len(answer.triples):
+            worst = answer.worst.copy()
+        else:
+            worst = np.zeros(program.N)
+            np.maximum.at(worst, answer.triples[new, 2], answer.costs[new])
+        root = np.where(np.isfinite(self._ceiling[0]), -self._ceiling[0], 0.0)
+        np.maximum(worst, root, out=worst)
+        # Triples that are columns: feasible, but for rounding. What is raised for the others only helps them.
+        g, p, c = program.g, program.p, program.c
+        costs = self._scores - np.minimum(duals.one_gp, self._ceiling)[p, c] - duals.no_gp[g, p]
+        at = np.full(program.z_gp.shape, -1, dtype=np.int32) if len(program.gp_arc) + len(program.arc_gp) else None
+        if at is not None:
+            at[g, p, c] = np.arange(len(g))
+            for triples, prices, sign in ((program.gp_arc, duals.gp_arc, -1.0), (program.arc_gp, duals.arc_gp, 1.0)):
+                place = at[tuple(triples.T)]
+                np.add.at(costs, place[place >= 0], sign * prices[place >= 0])
+        allowed = np.isfinite(self._ceiling[p, c]) & np.isfinite(self._ceiling[g, p])
+        np.maximum.at(worst, c[allowed], costs[allowed])
+        return worst
+
+    def _read_tree(self) -> None:
+        """Keep the solution if it is a tree, and better than the best so far."""
+        assert self.z is not None
+        if not self.integral or (self._values[self.program.artificial] > WHOLE).any():
+            return
+        heads = self.z.argmax(0).astype(np.int64)
+        heads[0] = -1
+        word = np.arange(1, len(heads))
+        inner = word[heads[1:] > 0]
+        triples = np.stack([heads[heads[inner]], heads[inner], inner], 1)
+        at = self.program.z_gp[tuple(triples.T)]
+        if (at < 0).any():
+            return
+        costs = np.zeros(self.program.program.columns)
+        costs[self.program.z_gp[self.program.g, self.program.p, self.program.c]] = self._scores
+        self.offer(heads, float(self.arcs[heads[1:], word].sum() + costs[at].sum()))
+
+    def offer(self, heads: Ints, score: float) -> None:
+        """Keep a tree if it is better than the best so far."""
+        if score > self.score and _is_tree(heads):
+            self.tree, self.score = heads, score
+
+    def _cut(self) -> Ints:
+        """Rows that the solution violates (4.4); returns triples that should be columns first."""
+        assert self.z is not None
+        program, z = self.program, self.z
+        g, p, c = program.g, program.p, program.c
+        over = program.triple_weights(self._values, g, p, c) > z[g, p] + VIOLATED
+        if over.any():
+            program.add_gp_arc(g[over], p[over], c[over])
+        h, m = np.nonzero(z > VIOLATED)
+        one, other = np.nonzero(m[:, None] == h[None, :])
+        g, p, c = h[one], m[one], m[other]
+        y = program.triple_weights(self._values, g, p, c)
+        both = (z[g, p] + z[p, c] > 1 + y + VIOLATED) & (g != c)
+        g, p, c = g[both], p[both], c[both]
+        there = program.z_gp[g, p, c] >= 0
+        program.add_arc_gp(g[there], p[there], c[there])
+        return np.stack([g, p, c], 1)[~there]
+
+    def _add_arcs(self, h: Ints, m: Ints) -> None:
+        self.program.add_arcs(h, m)
+
+    def _add_triples(self, triples: Ints, scores: Doubles) -> Ints:
+        """Columns for triples, with their arcs. Returns a triple for every new arc that has none."""
+        if not len(triples):
+            return NONE
+        program = self.program
+        g, p, c = triples.T
+        arcs = np.unique(np.concatenate([triples[:, :2], triples[:, 1:]]), axis=0)
+        arcs = arcs[program.z[tuple(arcs.T)] < 0]
+        self._add_arcs(arcs[:, 0], arcs[:, 1])
+        program.add_triples(g, p, c, scores)
+        self._scores = np.concatenate([self._scores, scores])
+        arcs = arcs[arcs[:, 0] > 0]
+        if not len(arcs) or self.z is None:
+            return NONE
+        bare = arcs[(program.z_gp[:, arcs[:, 0], arcs[:, 1]] < 0).all(0)]
+        # the heads that the solution gives these arcs' heads
+        head = self.z[:, bare[:, 0]].argmax(0)
+        wanted = np.stack([head, bare[:, 0], bare[:, 1]], 1)
+        return wanted[(head != bare[:, 1]) & np.isfinite(self._ceiling[head, bare[:, 0]])]
+
+
+def is_best(score: float, bound: float) -> bool:
+    """Whether a tree of this score is best, but for rounding."""
+    return score >= bound - CLOSE * (1 + abs(score))
+
+
+def _best_of_each(group: Ints, costs: Doubles, most: int) -> Ints:
+    """Places of the greatest costs of each group, no more than so many of one."""
+    order = np.lexsort((-costs, group))
+    first = np.searchsorted(group[order], group[order])
+    return order[np.arange(len(order)) - first < most]
+
+
+def _is_tree(heads: Ints) -> bool:
+    """Whether all words come to the root."""
+    up = np.maximum(heads, 0)
+    for _ in range(len(heads).bit_length()):
+        up = up[up]
+    return not up.any()

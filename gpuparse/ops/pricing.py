@@ -1,0 +1,357 @@
+"""Grandparents (g, p, c) with positive reduced cost, of a batch of linear programs at once, as an operator.
+
+This is the pricing of Riedel, Smith & McCallum 2012, section 4.3. With the duals of OneGP and NoGP,
+
+    r(g, p, c) = s(g, p, c) - lambda_OneGP(p, c) - lambda_NoGP(g, p)                                             (8)
+
+and wanted are all triples where it is positive (10). Those of which a bound (11) is not are never scored (9). An arc
+that needs less than its whole slack can pay with the rest for the triples whose upper arc it is: this spare slack is
+ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Float64, Int, Int32, Int64
+from torch import Tensor
+
+from gpuparse import plain
+from gpuparse.backend import Backend, Kernel, Long
+from gpuparse.ops.launch import NUMBERS, kernels_for, launch
+from gpuparse.ops.library import define, takes_kernels
+from gpuparse.plain.pricing import Score
+
+SUMS, AT_ONCE, CODES = 8, 16, 14  # of pricing.cuh
+KINDS = {"dense": 0, "trilinear": 1, "templates": 2}
+LISTED = 3
+DUALS = ("ceiling", "floor", "kappa", "over_g", "over_c")
+
+Square = Float64[Tensor, "B N N"]
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """How the kernel scores grandparents: made by ``dense``, ``trilinear`` or ``templates``, without a gradient.
+
+    Attributes:
+        rank: R, or the number of templates.
+    """
+
+    kind: Literal["dense", "trilinear", "templates"]
+    values: Tensor
+    second: Tensor | None = None
+    third: Tensor | None = None
+    index: Tensor | None = None
+    relations: Tensor | None = None
+    rank: int = 0
+
+    @classmethod
+    def dense(cls, values: Float[Tensor, "B N N N"]) -> Scorer:
+        """All scores, float32 or float64."""
+        return cls("dense", values.detach().contiguous())
+
+    @classmethod
+    def trilinear(
+        cls, first: Float[Tensor, "B N R"], second: Float[Tensor, "B N R"], third: Float[Tensor, "B N R"]
+    ) -> Scorer:
+        """The sum over r of first[g, r] (second[p, r] third[c, r]), in float64, rounded once to their dtype.
+
+        Eight sums, of r = 0, 8, .. and of r = 1, 9, .. and so on, are added at last: the same to the last bit wherever
+        it is done.
+        """
+        rank = first.shape[-1]
+        more = (0, -rank % SUMS)
+        padded = [torch.nn.functional.pad(x.detach(), more) if more[1] else x.detach() for x in (first, second, third)]
+        one, two, three = (x.contiguous() for x in padded)
+        return cls("trilinear", one, two, three, rank=rank + more[1])
+
+    @classmethod
+    def templates(
+        cls, weights: Float[Tensor, " R"], index: Int[Tensor, "T 3 B N"], relations: Int[Tensor, "T 3 14"]
+    ) -> Scorer:
+        """The sum over the templates, in their order and in the dtype of the weights, of weights[row] with
+
+            row = index[t, 0, b, g] + index[t, 1, b, p] + index[t, 2, b, c]
+                + relations[t, 0, code(g, p)] + relations[t, 1, code(g, c)] + relations[t, 2, code(p, c)]
+
+        where code(i, j) = 7 (i < j) + the bin of their distance: 1, 2, 3, 4, 5, up to 10, more.
+        """
+        rank = index.shape[0]
+        more = (0, -rank % AT_ONCE)
+        rows, lie = (
+            torch.nn.functional.pad(x.int().movedim(0, -1), more).contiguous()  # templates side by side
+            for x in (index, relations)
+        )
+        return cls("templates", weights.detach().contiguous(), index=rows, relations=lie, rank=rank)
+
+    def score(
+        self, sentence: Int64[Tensor, " K"], g: Int64[Tensor, " K"], p: Int64[Tensor, " K"], c: Int64[Tensor, " K"]
+    ) -> Float[Tensor, " K"]:
+        """Scores of a list of triples, in plain torch."""
+        if self.kind == "dense":
+            return self.values[sentence, g, p, c]
+        if self.kind == "trilinear":
+            assert self.second is not None and self.third is not None
+            nodes = ((self.values, g), (self.second, p), (self.third, c))
+            first, second, third = (x[sentence, node].double() for x, node in nodes)
+            products = (
+                (first * (second * third)).unflatten(-1, (-1, SUMS)) if self.rank else first.new_zeros(len(g), 1, SUMS)
+            )
+            total = torch.zeros_like(products[:, 0])
+            for some in products.unbind(1):
+                total = total + some
+            while total.shape[-1] > 1:
+                one, other = total.chunk(2, -1)
+                total = one + other
+            return total[:, 0].to(self.values.dtype)
+        assert self.index is not None and self.relations is not None
+        terms = [self.index[role, sentence, node] for role, node in enumerate((g, p, c))]
+        terms += [self.relations[pair, code(*nodes)] for pair, nodes in enumerate(((g, p), (g, c), (p, c)))]
+        rows = torch.stack(terms).sum(0)
+        score = self.values.new_zeros(len(g))
+        for row in rows[:, : self.rank].unbind(1):
+            score = score + self.values[row]
+        return score
+
+
+def code(i: Tensor, j: Tensor) -> Tensor:
+    """How nodes i lie to nodes j, 0..13 (see ``Scorer.templates``)."""
+    far = (i - j).abs()
+    return (i < j) * (CODES // 2) + torch.where(far <= 5, far - 1, torch.where(far <= 10, 5, 6))
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Triples that were found, with their score and reduced cost, in the order (p, c, g); what is after them means
+    nothing.
+
+    ``count`` is how many there are, the first ``room`` of which are listed. ``worst`` is the greatest reduced cost of
+    those with each child, 0 if there are none. ``looked``: triples of arcs that their bound did not settle. ``scored``:
+    triples that were scored now.
+    """
+
+    triples: Int32[Tensor, "B room 3"]
+    score: Float64[Tensor, "B room"]
+    r: Float64[Tensor, "B room"]
+    worst: Float64[Tensor, "B N"]
+    count: Int64[Tensor, " B"]
+    looked: Int64[Tensor, " B"]
+    scored: Int64[Tensor, " B"]
+
+
+def launch_pricing(
+    kind: int,
+    rank: int,
+    values: Tensor | None,
+    second: Tensor | None,
+    third: Tensor | None,
+    index: Tensor | None,
+    relations: Tensor | None,
+    lengths: Tensor,
+    duals: list[Tensor],
+    known: Tensor,
+    tolerance: float,
+    room: int,
+    backend: Backend | None = None,
+) -> Outputs:
+    """Run pricing.cu. ``duals``: ceiling, floor, kappa, over_g, over_c."""
+    B, N = known.shape[:2]
+    backend = backend or kernels_for(known)
+    outputs = _like_priced(kind, rank, values, second, third, index, relations, lengths, duals, known, tolerance, room)
+    columns = -(-rank // AT_ONCE) * AT_ONCE
+    doubles = 6 * N * (-(-N // 8) * 8) + (N + 1) * rank
+    ints = (
+        2 * N * N + 2 * N + 8 + columns + -(-2 * N**3 // 4)
+    )  # the last are bytes, at most one for every triple, twice
+    (bits,) = struct.unpack("<q", struct.pack("<d", tolerance))
+    launch(
+        backend,
+        Kernel("pricing", NUMBERS[torch.float64 if values is None else values.dtype], kind),
+        [
+            lengths.contiguous(),
+            values,
+            second,
+            third,
+            index,
+            relations,
+            *(x.contiguous() for x in duals),
+            known,
+            *outputs,
+        ],
+        sentences=B,
+        nodes=N * N,
+        work=N**3,
+        doubles=doubles,
+        ints=(ints,),
+        tail=[Long(doubles), Long(ints), Long(bits), rank, room, B, N],
+    )
+    return outputs
+
+
+def _like_priced(*args: object) -> Outputs:
+    known, _, room = args[9:12]
+    assert isinstance(known, Tensor) and isinstance(room, int)
+    B, N = known.shape[:2]
+    score, r = known.new_empty(B, room), known.new_empty(B, room)
+    count, looked, scored = (known.new_empty(B, dtype=torch.int64) for _ in range(3))
+    triples = known.new_empty((B, room, 3), dtype=torch.int32)
+    return triples, score, r, known.new_empty(B, N), count, looked, scored
+
+
+_price_op = define(
+    "pricing(int kind, int rank, Tensor? values, Tensor? second, Tensor? third, Tensor? index, Tensor? relations, "
+    "Tensor lengths, Tensor[] duals, Tensor(a!) known, float tolerance, int room) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    launch_pricing,
+    _like_priced,
+)
+
+
+def price(
+    scorer: Scorer,
+    lengths: Int64[Tensor, " B"],
+    *,
+    ceiling: Square,
+    floor: Square,
+    kappa: Square,
+    over_g: Square,
+    over_c: Square,
+    known: Float64[Tensor, "B N N N"],
+    tolerance: float,
+    room: int,
+    backend: Backend | None = None,
+) -> Priced:
+    """Triples whose reduced cost is above the tolerance and cannot be paid for by the spare slack of the arc (g, p).
+
+    Args:
+        scorer: what scores them (``Parts.scorer``).
+        lengths: words of each sentence; 0: there is nothing to do for it.
+        ceiling: the most that the dual of OneGP(p, c) may be, finite, or +inf where the arc may not be: nothing of it
+            is priced. For arcs from the root their slack, which may be negative.
+        floor: what that dual is in the solver's solution; -inf where the arc is no column.
+        kappa: the dual of NoGP(g, p), not negative.
+        over_g, over_c: not below any score (g, p, c) over g, at [p, c], and over c, at [g, p]: ``Parts.bound(0)`` and
+            ``Parts.bound(2)``, in float64.
+        known: the scores that are known, none above its bounds, NaN where they are not; those that are scored are
+            written into it.
+        tolerance: reduced costs up to it, 0 or more, count as not positive.
+        room: triples of a sentence that are listed at most.
+        backend: None: that of the device.
+
+    Arcs (p, c) with over_g <= ceiling are settled: they need at most max(over_g, floor) of their ceiling, and have the
+    rest to spare as an arc (g, p). Of the others, triples are candidates where r, with the bound min(over_c, over_g)
+    for a score that is not known, is above the tolerance, unless those of (g, p) together are not above what it has to
+    spare. Candidates are scored, and the same is asked once more.
+    """
+    duals = ceiling, floor, kappa, over_g, over_c
+    _check(lengths, duals, known, tolerance, room)
+    _check_scorer(scorer, known)
+    if backend is None and not takes_kernels(scorer.values, "pricing"):
+        return _price_plainly(scorer.score, lengths, duals, known, tolerance, room)
+    tensors = scorer.values, scorer.second, scorer.third, scorer.index, scorer.relations
+    args = KINDS[scorer.kind], scorer.rank, *tensors, lengths, list(duals), known, tolerance, room
+    return Priced(*(_price_op(*args) if backend is None else launch_pricing(*args, backend)))
+
+
+def price_plainly(
+    scorer: Scorer,
+    lengths: Int64[Tensor, " B"],
+    *,
+    ceiling: Square,
+    floor: Square,
+    kappa: Square,
+    over_g: Square,
+    over_c: Square,
+    known: Float64[Tensor, "B N N N"],
+    tolerance: float,
+    room: int,
+) -> Priced:
+    """The same in plain torch."""
+    return _price_plainly(scorer.score, lengths, (ceiling, floor, kappa, over_g, over_c), known, tolerance, room)
+
+
+def _price_plainly(
+    score: Score, lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance: float, room: int
+) -> Priced:
+    ceiling, floor, kappa, over_g, over_c = duals
+    return Priced(*plain.pricing.price(score, lengths, ceiling, floor, kappa, over_g, over_c, known, tolerance, room))
+
+
+def price_listed(
+    score: Score,
+    lengths: Int64[Tensor, " B"],
+    *,
+    ceiling: Square,
+    floor: Square,
+    kappa: Square,
+    over_g: Square,
+    over_c: Square,
+    known: Float64[Tensor, "B N N N"],
+    tolerance: float,
+    room: int,
+    backend: Backend | None = None,
+) -> Priced:
+    """The same for scores that no kernel knows: ``score`` (``Parts.score``) is called once, with all that is to be
+    scored. Waits for the device."""
+    duals = ceiling, floor, kappa, over_g, over_c
+    _check(lengths, duals, known, tolerance, room)
+    if backend is None and not takes_kernels(known, "pricing"):
+        return _price_plainly(score, lengths, duals, known, tolerance, room)
+
+    def listed(room: int) -> Priced:
+        args = LISTED, 0, None, None, None, None, None, lengths, list(duals), known, tolerance, room
+        return Priced(*(_price_op(*args) if backend is None else launch_pricing(*args, backend)))
+
+    found = listed(room)
+    most = int(found.count.max()) if len(lengths) else 0
+    if most > room:
+        found = listed(most)
+    there = torch.arange(found.triples.shape[1], device=known.device) < found.count[:, None]
+    sentence, place = (there & found.score.isnan()).nonzero().T
+    scored = torch.bincount(sentence, minlength=len(lengths))
+    if len(sentence):
+        g, p, c = found.triples[sentence, place].long().T
+        with torch.no_grad():
+            known[sentence, g, p, c] = score(sentence, g, p, c).double()
+    again = listed(room)  # all candidates are known now: what is one still is what was wanted
+    return replace(again, scored=scored)
+
+
+def _check(lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance: float, room: int) -> None:
+    """Raise ValueError where shapes, dtypes, devices or numbers do not fit."""
+    named = dict(zip(DUALS, duals, strict=True))
+    if known.dim() != 4 or len(set(known.shape[1:])) != 1 or known.shape[1] < 2:
+        raise ValueError(f"known must have shape [B, N, N, N] with N = words + 1 >= 2, got {list(known.shape)}")
+    if not known.is_contiguous():
+        raise ValueError("known must be contiguous, as scores are written into it; make it so before the first call")
+    for name, x in {"known": known, **named}.items():
+        shape = known.shape if name == "known" else known.shape[:3]
+        if x.dtype != torch.float64 or x.shape != shape or x.device != known.device:
+            found = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)} on {x.device}"
+            raise ValueError(f"{name} must be float64 {list(shape)} on {known.device}, got {found}")
+    if lengths.dtype != torch.int64 or lengths.shape != known.shape[:1] or lengths.device != known.device:
+        found = f"{str(lengths.dtype).removeprefix('torch.')} {list(lengths.shape)} on {lengths.device}"
+        raise ValueError(f"lengths must be int64 {list(known.shape[:1])} on {known.device}, got {found}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be 0 or more, got {tolerance}")
+    if room < 0:
+        raise ValueError(f"room must be 0 or more, got {room}")
+
+
+def _check_scorer(scorer: Scorer, known: Tensor) -> None:
+    B, N = known.shape[:2]
+    of = scorer.index[0] if scorer.index is not None else scorer.values
+    if of.shape[:2] != (B, N):
+        raise ValueError(
+            f"scorer must be of {B} sentences and {N} nodes like known, got {of.shape[0]} and {of.shape[1]}"
+        )
+    if scorer.values.device != known.device:
+        raise ValueError(f"scorer must be on {known.device} like known, got {scorer.values.device}")
+    if scorer.values.dtype not in NUMBERS:
+        found = str(scorer.values.dtype).removeprefix("torch.")
+        raise ValueError(f"scorer must be of float32 or float64, got {found}; convert what it is made of")

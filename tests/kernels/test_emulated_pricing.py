@@ -1,0 +1,42 @@
+"""The PTX of the pricing kernel, run through the project's own launch code, equals the CPU build to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpuparse.backend import Backend, backend_for
+from gpuparse.ops.pricing import Priced, price, price_listed
+from tests.test_pricing import KINDS, copied, equal, scorer_of, some_duals, some_parts
+
+from .emulator import SCHEDULES, emulated_gpu
+
+DTYPES = (torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", (*KINDS, "listed"))
+@pytest.mark.parametrize(("longest", "known", "room"), [(7, 0.0, 400), (6, 0.4, 9), (34, 0.9, 50)])
+def test_pricing(longest: int, known: float, room: int, kind: str, dtype: torch.dtype, schedule: str) -> None:
+    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
+    assert cpu is not None
+    gpu.schedule = schedule
+    seed = longest
+    parts = some_parts("dense" if kind == "listed" else kind, [longest, 4, 1, 3, 5], dtype, seed)
+    lengths = parts.lengths.clone()
+    lengths[3] = 0
+    duals = some_duals(parts, seed, known)
+
+    def run(backend: Backend) -> tuple[Priced, torch.Tensor]:
+        mine = copied(duals)
+        if kind == "listed":
+            found = price_listed(parts.score, lengths, **mine, tolerance=1e-6, room=room, backend=backend)
+        else:
+            found = price(scorer_of(parts), lengths, **mine, tolerance=1e-6, room=room, backend=backend)
+        return found, mine["known"]
+
+    (expected, ours), (found, theirs) = run(cpu), run(gpu)
+    equal(found, expected)
+    assert torch.equal(ours.nan_to_num(nan=7.0), theirs.nan_to_num(nan=7.0))
+    assert expected.count[0] > 0 and expected.count[3] == 0

@@ -1,0 +1,247 @@
+"""The linear program of the grandparent model, by brute force and by parse, price and cut, against all trees."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse.lp import ppc
+from gpuparse.lp.brute import solve_whole
+from gpuparse.lp.grandparents import POLYTOPES, GrandparentProgram, legal_arcs, legal_triples
+from gpuparse.lp.ppc_batch import parse_price_cut
+from gpuparse.lp.solver import Status
+from gpuparse.nn.trilinear import TrilinearParts
+from tests.oracle import all_trees
+
+LENGTHS = torch.tensor([5, 3, 4, 1])
+roots = pytest.mark.parametrize("single_root", [True, False])
+
+
+def instance(seed: int, strength: float = 2.0, forbidden: float = 0.0) -> gp.Scores:
+    g = torch.Generator().manual_seed(seed)
+    arcs = 2 * torch.randn(4, 6, 6, generator=g, dtype=torch.float64)
+    parts = strength * torch.randn(4, 6, 6, 6, generator=g, dtype=torch.float64)
+    parts[torch.rand(parts.shape, generator=g) < forbidden] = -math.inf
+    arcs[:, 1:][torch.rand(4, 5, 6, generator=g) < forbidden / 2] = -math.inf
+    return gp.Scores(arcs, LENGTHS, grandparents=parts)
+
+
+def best(scores: gp.Scores, single_root: bool) -> Tensor:
+    """The greatest score of any tree of each sentence."""
+    found = []
+    for b, n in enumerate(scores.lengths.tolist()):
+        trees = all_trees(n, single_root=single_root, projective=False)
+        heads = torch.full((len(trees), scores.arcs.shape[1]), -1)
+        heads[:, : n + 1] = trees
+        assert scores.grandparents is not None
+        one = gp.Scores(
+            scores.arcs[b].expand(len(trees), -1, -1),
+            torch.full((len(trees),), n),
+            grandparents=scores.grandparents.dense()[b].expand(len(trees), -1, -1, -1),
+            validate_args=False,
+        )
+        found.append(one.total(heads).max())
+    return torch.stack(found)
+
+
+@roots
+@pytest.mark.parametrize("forbidden", [0.0, 0.2])
+def test_certified_trees_are_best(single_root: bool, forbidden: float) -> None:
+    branched = 0
+    for seed in range(25):
+        scores = instance(seed, forbidden=forbidden)
+        expected = best(scores, single_root)
+        if not bool((expected > -math.inf).all()):
+            continue
+        exact = gp.decode(scores, "ppc", single_root=single_root, exact=True)
+        assert bool(exact.certified.all())
+        torch.testing.assert_close(exact.score, expected, rtol=0, atol=1e-8)
+        torch.testing.assert_close(exact.bound, expected, rtol=0, atol=1e-8)
+        branched += int((exact.stats["branches"] > 0).sum())
+        relaxed = gp.decode(scores, "ppc", single_root=single_root)
+        assert bool((relaxed.bound >= expected - 1e-9).all()) and bool((relaxed.score <= expected + 1e-9).all())
+        torch.testing.assert_close(relaxed.score[relaxed.certified], expected[relaxed.certified], rtol=0, atol=1e-8)
+    assert branched > 0
+
+
+@roots
+def test_the_same_value_as_the_whole_program(single_root: bool) -> None:
+    fractional = 0
+    for seed in range(12):
+        scores = instance(seed, forbidden=0.1 * (seed % 2))
+        try:
+            whole = gp.decode(scores, "lp", single_root=single_root)
+        except ValueError:  # no tree at all
+            continue
+        lazy = gp.decode(scores, "lp", single_root=single_root, lazy_rows=True)
+        found = gp.decode(scores, "ppc", single_root=single_root)
+        torch.testing.assert_close(lazy.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
+        torch.testing.assert_close(found.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
+        assert bool((found.stats["added"] <= whole.stats["added"]).all())
+        fractional += int((~found.stats["integral"]).sum())
+    assert fractional > 0
+
+
+@pytest.mark.parametrize("polytope", POLYTOPES)
+def test_polytopes(polytope: str) -> None:
+    """All hold every tree; none is tighter than "all"."""
+    for seed in range(6):
+        scores = instance(seed)
+        expected = best(scores, True)
+        found = gp.decode(scores, "lp", polytope=polytope)
+        assert bool((found.stats["relaxed"] >= expected - 1e-9).all())
+        assert bool((found.stats["relaxed"] >= gp.decode(scores, "lp").stats["relaxed"] - 1e-7).all())
+        torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-8)
+
+
+def test_rows_hold_for_trees() -> None:
+    """A tree, its flow and its grandparents satisfy every row of the program."""
+    scores = instance(3)
+    assert scores.grandparents is not None
+    arcs, grandparents = scores.arcs[0].numpy(), scores.grandparents.dense()[0].numpy()
+    program = GrandparentProgram(arcs, single_root=True)
+    program.add_arcs(*legal_arcs(arcs))
+    g, p, c = legal_triples(arcs)
+    program.add_triples(g, p, c, grandparents[g, p, c])
+    program.add_gp_arc(g, p, c)
+    program.add_arc_gp(g, p, c)
+    model = program.program._highs.getLp()
+    matrix = np.zeros((program.program.rows, program.program.columns))
+    for column in range(program.program.columns):
+        for entry in range(model.a_matrix_.start_[column], model.a_matrix_.start_[column + 1]):
+            matrix[model.a_matrix_.index_[entry], column] = model.a_matrix_.value_[entry]
+    for heads in all_trees(5, single_root=True, projective=False)[::7].tolist():
+        x = np.zeros(program.program.columns)
+        for m in range(1, 6):
+            below = sum(m in ancestors(heads, k) for k in range(1, 6))
+            x[program.z[heads[m], m]], x[program.phi[heads[m], m]] = 1, below
+            if heads[m] > 0:
+                x[program.z_gp[heads[heads[m]], heads[m], m]] = 1
+        amount = matrix @ x
+        assert (amount >= np.array(model.row_lower_) - 1e-9).all() and (
+            amount <= np.array(model.row_upper_) + 1e-9
+        ).all()
+
+
+def ancestors(heads: list[int], word: int) -> set[int]:
+    """A word and what is above it."""
+    found = set()
+    while word > 0:
+        found.add(word)
+        word = heads[word]
+    return found
+
+
+def test_few_are_scored_and_counted() -> None:
+    g = torch.Generator().manual_seed(0)
+    factors = [0.4 * torch.randn(3, 26, 4, generator=g) for _ in range(3)]
+    lengths = torch.tensor([25, 20, 15])
+    arcs = 3 * torch.randn(3, 26, 26, generator=g)
+    lazy = TrilinearParts(*factors, lengths, kind="grandparents")
+    found = gp.decode(gp.Scores(arcs, lengths, grandparents=lazy), "ppc", exact=True)
+    own = lazy.scored - int(found.stats["scored"].sum())  # for the scores of the trees
+    assert 0 <= own <= 2 * int(lengths.sum())
+    assert int(found.stats["scored"].sum()) < 0.5 * int((lengths**3).sum())
+    assert bool((found.stats["added"] <= found.stats["scored"]).all())
+    dense = gp.decode(gp.Scores(arcs, lengths, grandparents=lazy.dense()), "ppc", exact=True)
+    torch.testing.assert_close(found.score, dense.score)
+    torch.testing.assert_close(found.score, gp.decode(gp.Scores(arcs, lengths, grandparents=lazy), "ilp").score)
+
+
+def test_no_tree() -> None:
+    scores = instance(1)
+    assert scores.grandparents is not None
+    parts = scores.grandparents.dense().clone()
+    parts[1] = -math.inf
+    given = gp.Scores(scores.arcs, LENGTHS, grandparents=parts)
+    for method in ("ppc", "lp"):
+        found = gp.decode(given, method, single_root=False)  # all words under the root
+        assert bool(found.certified[1]) and found.heads[1].tolist() == [-1, 0, 0, 0, -1, -1]
+        with pytest.raises(ValueError, match="grandparents of sentence 1: every tree has a forbidden part"):
+            gp.decode(given, method)
+        unseen = gp.decode(gp.Scores(scores.arcs, LENGTHS, grandparents=parts, validate_args=False), method)
+        assert unseen.heads[1].tolist() == [-1] * 6 and not bool(unseen.certified[1])
+        assert unseen.score[1] == -math.inf and unseen.bound[1] == math.inf
+        assert unseen.score[0] > -math.inf
+
+
+def test_scores_of_any_size() -> None:
+    for size in (1e-6, 1e4):
+        scores = instance(2)
+        assert scores.grandparents is not None
+        large = gp.Scores(size * scores.arcs, LENGTHS, grandparents=size * scores.grandparents.dense())
+        found = gp.decode(large, "ppc", exact=True)
+        torch.testing.assert_close(found.score, size * best(scores, True), rtol=1e-7, atol=1e-9)
+        assert bool(found.certified.all())
+
+
+def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = instance(5)
+    expected = best(scores, True)
+    found = gp.decode(scores, "ppc", exact=True, time_limit=0.0)
+    assert bool((found.bound >= expected - 1e-9).all()) and bool((found.score <= expected + 1e-9).all())
+    assert not bool(found.certified[0]) and found.remarks[0] == "not proven: the time limit"
+    assert bool((found.heads[:, 1] >= 0).all())
+    whole = gp.decode(scores, "lp", time_limit=0.0)
+    assert not bool(whole.certified[0]) and whole.bound[0] == math.inf and whole.heads[0, 1] == -1
+
+    solve = ppc.GrandparentProgram.solve
+
+    def fail(program: Any, seconds: float) -> Any:
+        result = solve(program, seconds)
+        return type(result)(Status.FAILED, None, None, math.inf)
+
+    monkeypatch.setattr(ppc.GrandparentProgram, "solve", fail)
+    failed = gp.decode(scores, "ppc", exact=True)
+    assert failed.remarks[0] == "not proven: the solver failed" and not bool(failed.certified[0])
+    assert bool((failed.bound >= expected - 1e-9).all())
+
+
+def test_labels_and_first_order() -> None:
+    g = torch.Generator().manual_seed(3)
+    scores = instance(3)
+    labels = torch.randn(4, 6, 6, 3, generator=g, dtype=torch.float64)
+    given = gp.Scores(scores.arcs, LENGTHS, labels=labels, grandparents=scores.grandparents)
+    found, expected = gp.decode(given, "ppc", exact=True), gp.decode(given, "ilp")
+    assert torch.equal(found.heads, expected.heads)
+    assert found.labels is not None and expected.labels is not None and torch.equal(found.labels, expected.labels)
+    torch.testing.assert_close(found.score, expected.score)
+    for method in ("ppc", "lp"):
+        assert torch.equal(gp.decode(gp.Scores(scores.arcs, LENGTHS), method).heads, gp.mst(scores.arcs, LENGTHS))
+
+
+def test_threads_and_batches_do_not_matter() -> None:
+    scores = instance(7)
+    assert scores.grandparents is not None
+    one = parse_price_cut(scores.arcs, scores.grandparents, exact=True, threads=1)
+    many = parse_price_cut(scores.arcs, scores.grandparents, exact=True, threads=4)
+    assert torch.equal(one.heads, many.heads)
+    for name in one.stats:
+        torch.testing.assert_close(one.stats[name], many.stats[name])
+
+
+def test_errors() -> None:
+    scores = instance(0)
+    siblings = gp.Scores(scores.arcs, LENGTHS, siblings=torch.zeros(4, 6, 6, 6))
+    for method in ("ppc", "lp"):
+        with pytest.raises(ValueError, match="scores have siblings"):
+            gp.decode(siblings, method)
+        with pytest.raises(ValueError, match="non-projective"):
+            gp.decode(scores, method, projective=True)
+        with pytest.raises(ValueError, match="time_limit must be a number of seconds"):
+            gp.decode(scores, method, time_limit=-1.0)
+    with pytest.raises(ValueError, match="polytope must be one of arcgp, onegp, all"):
+        gp.decode(scores, "lp", polytope="some")
+
+
+def test_whole_program_is_stopped() -> None:
+    scores = instance(0)
+    assert scores.grandparents is not None
+    found = solve_whole(scores.arcs[0].numpy().copy(), scores.grandparents.dense()[0].numpy(), seconds=0.0)
+    assert found.status is Status.STOPPED and found.z is None and found.bound == math.inf

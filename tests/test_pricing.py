@@ -1,0 +1,287 @@
+"""Pricing: the kernel against plain torch, that against a loop over triples, and scores against those of the parts."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from gpuparse import plain
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
+from gpuparse.nn.trilinear import TrilinearParts
+from gpuparse.ops.pricing import Priced, Scorer, price, price_listed
+from gpuparse.parts import DenseParts, Parts, legal_triples
+from tests.nn import templates_oracle as oracle
+
+INF = float("inf")
+KINDS = ("dense", "trilinear", "templates")
+DTYPES = (torch.float32, torch.float64)
+RELATIONS = (  # both ways round, several of two nodes, none, and nothing but one
+    ("g.tag", "cg.direction", "c.feats"),
+    ("p.word", "pc.direction+distance", "pg.direction+distance"),
+    ("c.tag", "g.word", "gc.distance", "gc.direction", "cp.distance"),
+    ("g.word", "p.word", "c.word"),
+    ("gp.distance",),
+)
+
+
+def some_parts(kind: str, lengths: list[int], dtype: torch.dtype, seed: int) -> Parts:
+    """Grandparents of a ragged batch; dense ones with forbidden triples and, past the ends, NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    B, N, counts = len(lengths), max(lengths) + 1, torch.tensor(lengths)
+    if kind == "dense":
+        values = torch.randn(B, N, N, N, generator=generator, dtype=dtype)
+        values[torch.rand(values.shape, generator=generator) < 0.2] = -INF
+        values[~legal_triples("grandparents", counts, N)] = torch.nan
+        return DenseParts(values, counts, kind="grandparents")
+    if kind == "trilinear":
+        rank = 1 + seed % 20
+        factors = torch.randn(3, B, N, rank, generator=generator, dtype=dtype)
+        return TrilinearParts(*factors, counts, kind="grandparents")
+    made = oracle.sentences(lengths, seed)
+    vocabulary = Vocabulary.build(made, min_count=1)
+    templates = RELATIONS if seed % 2 else mcdonald.GRANDPARENTS
+    scorer = TemplateScorer(TemplateConfig(grandparents=templates, bits=9 + seed % 5), vocabulary).to(dtype)
+    torch.nn.init.normal_(scorer.weights, generator=generator)
+    with torch.no_grad():
+        parts = scorer(oracle.batch_of(made, vocabulary)).scores.grandparents
+    assert parts is not None
+    return parts
+
+
+def some_duals(parts: Parts, seed: int, known: float = 0.3) -> dict[str, Any]:
+    """Duals under which some arcs are settled and some are not, and a share of the scores that is known already."""
+    generator = torch.Generator().manual_seed(seed)
+    B, N = parts.lengths.shape[0], parts.nodes
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    over_g, over_c = parts.bound(0).double(), parts.bound(2).double()
+    ceiling = torch.where(over_g > -INF, over_g, 0.0) + 4 * (rand(B, N, N) - 0.6) - 20 * rand(B, N, N) ** 3
+    ceiling[rand(B, N, N) < 0.1] = INF
+    floor = torch.where(rand(B, N, N) < 0.5, ceiling - rand(B, N, N), -INF)
+    kappa = (rand(B, N, N) - 0.5).clamp(min=0.0)
+    scores = torch.full((B, N, N, N), torch.nan, dtype=torch.float64)
+    where = (legal_triples("grandparents", parts.lengths, N) & (rand(B, N, N, N) < known)).nonzero()
+    with torch.no_grad():
+        scores[tuple(where.T)] = parts.score(*where.T).double()
+    return {
+        "ceiling": ceiling, "floor": floor, "kappa": kappa, "over_g": over_g, "over_c": over_c, "known": scores,
+    }  # fmt: skip
+
+
+def by_loop(parts: Parts, lengths: Tensor, duals: dict[str, Tensor], tolerance: float) -> list[list[tuple[int, ...]]]:
+    """What is found, one triple at a time."""
+    found = []
+    for b, n in enumerate(lengths.tolist()):
+        ceiling, floor, kappa, over_g, over_c = (
+            duals[name][b].tolist() for name in ("ceiling", "floor", "kappa", "over_g", "over_c")
+        )
+        known = duals["known"][b].clone()
+        left: set[tuple[int, int, int]] = set()
+        for g, p in product(range(n + 1), range(1, n + 1)):
+            if g == p or ceiling[g][p] == INF:
+                continue
+            spare = 0.0
+            if g == 0:
+                spare = max(0.0, ceiling[g][p])
+            elif over_g[g][p] <= ceiling[g][p]:
+                spare = ceiling[g][p] - max(over_g[g][p], floor[g][p])
+            children = [c for c in range(1, n + 1) if c not in (g, p) and over_g[p][c] > ceiling[p][c]]
+            for exact in (False, True):
+                costs = {}
+                for c in children:
+                    s = float(known[g, p, c])
+                    if s != s and exact:
+                        place = (torch.tensor([x]) for x in (b, g, p, c))
+                        s = float(parts.score(*place).detach())
+                    s = min(over_c[g][p], over_g[p][c]) if s != s else s
+                    costs[c] = s - ceiling[p][c] - kappa[g][p]
+                children = [c for c in children if costs[c] > tolerance]
+                if sum(costs[c] for c in children) <= spare:
+                    children = []
+            left |= {(g, p, c) for c in children}
+        found.append(sorted(left, key=lambda triple: (triple[1], triple[2], triple[0])))
+    return found
+
+
+def equal(found: Priced, expected: Priced) -> None:
+    for name, other in vars(expected).items():
+        one = getattr(found, name)
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), name
+        if name in ("triples", "score", "r"):
+            there = torch.arange(other.shape[1]) < expected.count[:, None]
+            one, other = one[there], other[there]
+        assert torch.equal(one.nan_to_num(), other.nan_to_num()), name
+
+
+def by_plain(score: Any, lengths: Tensor, duals: dict[str, Tensor], tolerance: float, room: int) -> Priced:
+    return Priced(*plain.pricing.price(score, lengths, *duals.values(), tolerance, room))
+
+
+def copied(duals: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in duals.items()}
+
+
+def scorer_of(parts: Parts) -> Scorer:
+    scorer = parts.scorer()
+    assert scorer is not None
+    return scorer
+
+
+SIZES = [[n, max(1, n - 2), 1, n // 2 + 1] for n in (*range(1, 12), 34)]
+
+
+@pytest.mark.parametrize("lengths", SIZES, ids=lambda lengths: str(max(lengths)))
+@pytest.mark.parametrize("dtype", DTYPES, ids=("float32", "float64"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernel_is_plain_torch(kind: str, dtype: torch.dtype, lengths: list[int]) -> None:
+    seen = torch.zeros(3, dtype=torch.int64)
+    for seed in range(2 if max(lengths) > 20 else 4):
+        parts = some_parts(kind, lengths, dtype, seed)
+        counts = parts.lengths.clone()
+        if seed == 1:
+            counts[0] = 0  # this one is done
+        scorer = scorer_of(parts)
+        for known, tolerance, room in ((0.0, 0.0, 12**3), (0.4, 1e-6, 7), (1.0, 0.3, 0)):
+            duals = some_duals(parts, seed, known)
+            one, other, third, fourth = (copied(duals) for _ in range(4))
+            expected = by_plain(scorer.score, counts, one, tolerance, room)
+            equal(price(scorer, counts, **other, tolerance=tolerance, room=room), expected)
+            assert torch.equal(other["known"].nan_to_num(nan=7.0), one["known"].nan_to_num(nan=7.0))
+            if kind != "trilinear" or dtype == torch.float32:  # else the sums of parts are in another order
+                equal(price_listed(parts.score, counts, **third, tolerance=tolerance, room=room), expected)
+                assert torch.equal(third["known"].nan_to_num(nan=7.0), one["known"].nan_to_num(nan=7.0))
+            equal(price_listed(scorer.score, counts, **fourth, tolerance=tolerance, room=room), expected)
+            if seed == 1:
+                assert expected.count[0] == expected.looked[0] == 0
+            seen += torch.stack((expected.count, expected.looked, expected.scored)).sum(1)
+    if max(lengths) > 4:
+        assert (seen > 0).all() and seen[0] < seen[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_torch_is_the_loop(kind: str) -> None:
+    for seed, lengths in enumerate(([6, 3, 1], [5, 5], [4, 2], [2, 7])):
+        parts = some_parts(kind, lengths, torch.float32, seed)
+        duals = some_duals(parts, seed)
+        expected = by_loop(parts, parts.lengths, duals, 1e-6)
+        found = by_plain(parts.score, parts.lengths, duals, 1e-6, 500)
+        for b, triples in enumerate(expected):
+            assert found.triples[b, : found.count[b]].tolist() == [list(triple) for triple in triples]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=("float32", "float64"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_the_parts(kind: str, dtype: torch.dtype) -> None:
+    for seed in range(6):
+        parts = some_parts(kind, [9, 4, 14], dtype, seed)
+        duals = some_duals(parts, seed, 0.0)
+        legal = legal_triples("grandparents", parts.lengths, parts.nodes)
+        # so low, with nothing to spare, that all are scored
+        duals["ceiling"] = duals["floor"] = torch.full_like(duals["ceiling"], -1e6)
+        priced = price(scorer_of(parts), parts.lengths, **duals, tolerance=0.0, room=0)
+        may = legal & (duals["over_c"] > -INF)[..., None] & (duals["over_g"] > -INF)[:, None]
+        assert priced.scored.tolist() == may.sum((1, 2, 3)).tolist()
+        where = may.nonzero()
+        with torch.no_grad():
+            expected = parts.score(*where.T).double()
+        found = duals["known"][tuple(where.T)]
+        if kind == "trilinear" and dtype == torch.float64:
+            # two sums of at most 20 products in different orders: each within 20 epsilon of the absolute values' sum
+            torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
+        else:
+            assert torch.equal(found, expected)
+        assert (found <= duals["over_g"][where[:, 0], where[:, 2], where[:, 3]]).all()
+        assert (found <= duals["over_c"][where[:, 0], where[:, 1], where[:, 2]]).all()
+
+
+def test_spare_slack_pays_for_all_or_nothing() -> None:
+    """One arc (3, 1) is open; of the arcs above it, (2, 3) has 1.0 to spare and (0, 3) half of that."""
+    values = torch.full((1, 4, 4, 4), -5.0, dtype=torch.float64)
+    values[0, 2, 3, 1], values[0, 0, 3, 1] = 1.0, 0.75
+    parts = DenseParts(values, kind="grandparents")
+    duals = some_duals(parts, 0, 0.0)
+    duals["ceiling"] = torch.full((1, 4, 4), 5.0, dtype=torch.float64)
+    duals["ceiling"][0, 3, 1], duals["ceiling"][0, 2, 3], duals["ceiling"][0, 0, 3] = 0.0, 1.0, 0.5
+    duals["floor"], duals["kappa"] = torch.full_like(duals["ceiling"], -INF), torch.zeros_like(duals["ceiling"])
+    duals["over_g"][0, 2, 3] = 0.0
+
+    def found() -> list[list[int]]:
+        priced = price(scorer_of(parts), parts.lengths, **copied(duals), tolerance=1e-9, room=9)
+        assert (
+            priced.worst[0, 1] == max([0.0, *priced.r[0, : priced.count[0]].tolist()]) and not priced.worst[0, 2:].any()
+        )
+        return priced.triples[0, : priced.count[0]].tolist()
+
+    assert found() == [[0, 3, 1]]
+    duals["floor"][0, 2, 3] = 0.25
+    assert found() == [[0, 3, 1], [2, 3, 1]]
+    duals["ceiling"][0, 0, 3] = 0.75
+    assert found() == [[2, 3, 1]]
+    duals["ceiling"][0, 2, 3] = INF
+    assert found() == []
+
+
+def test_user_families_have_no_scorer() -> None:
+    siblings = DenseParts(torch.zeros(1, 3, 3, 3), kind="siblings")
+    assert siblings.scorer() is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fake_tensors(kind: str) -> None:
+    """The operator knows its outputs without running."""
+    parts = some_parts(kind, [4, 3], torch.float32, 1)
+    duals, scorer = some_duals(parts, 1), scorer_of(parts)
+    with FakeTensorMode() as mode:
+
+        def fake(x: Any) -> Any:
+            return mode.from_tensor(x) if isinstance(x, Tensor) else x
+
+        like = Scorer(**{name: fake(x) for name, x in vars(scorer).items()})
+        fakes = {name: fake(x) for name, x in duals.items()}
+        priced = price(like, fake(parts.lengths), **fakes, tolerance=0.0, room=6)
+    expected = price(scorer, parts.lengths, **duals, tolerance=0.0, room=6)
+    for name, x in vars(expected).items():
+        assert (getattr(priced, name).shape, getattr(priced, name).dtype) == (x.shape, x.dtype), name
+
+
+def test_nothing_to_do() -> None:
+    scorer = Scorer.dense(torch.zeros(0, 3, 3, 3))
+    square, known = torch.zeros(0, 3, 3, dtype=torch.float64), torch.zeros(0, 3, 3, 3, dtype=torch.float64)
+    names = ("ceiling", "floor", "kappa", "over_g", "over_c")
+    duals = {**dict.fromkeys(names, square), "known": known}
+    for priced in (
+        price(scorer, torch.zeros(0, dtype=torch.int64), **duals, tolerance=0.0, room=3),
+        price_listed(scorer.score, torch.zeros(0, dtype=torch.int64), **duals, tolerance=0.0, room=3),
+    ):
+        assert priced.triples.shape == (0, 3, 3) and priced.count.shape == (0,)
+
+
+def test_errors_name_the_argument() -> None:
+    parts = some_parts("dense", [3, 2], torch.float32, 0)
+    duals = some_duals(parts, 0)
+    scorer = scorer_of(parts)
+
+    def run(scorer: Scorer = scorer, lengths: Tensor = parts.lengths, **changed: Any) -> None:
+        price(scorer, lengths, **{**duals, "tolerance": 0.0, "room": 5, **changed})
+
+    for message, changed in (
+        (r"kappa must be float64 \[2, 4, 4\] on cpu, got float32 \[2, 4, 4\]", {"kappa": duals["kappa"].float()}),
+        (r"over_c must be float64 \[2, 4, 4\] on cpu, got float64 \[2, 4\]", {"over_c": duals["over_c"][0, :2]}),
+        (r"lengths must be int64 \[2\]", {"lengths": parts.lengths[:1]}),
+        (r"known must have shape \[B, N, N, N\]", {"known": duals["known"][0]}),
+        ("known must be contiguous", {"known": duals["known"].transpose(1, 2)}),
+        ("tolerance must be 0 or more, got nan", {"tolerance": float("nan")}),
+        ("room must be 0 or more, got -1", {"room": -1}),
+        ("scorer must be of 2 sentences and 4 nodes", {"scorer": Scorer.dense(torch.zeros(1, 4, 4, 4))}),
+        ("scorer must be of float32 or float64", {"scorer": Scorer.dense(torch.zeros(2, 4, 4, 4).half())}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(**changed)
