@@ -24,7 +24,7 @@ from gpuparse.lp.check import as_constraints
 from gpuparse.lp.grandparents import POLYTOPES, Polytope
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
-from gpuparse.parts import Parts
+from gpuparse.parts import KINDS, Kind
 from gpuparse.scores import Scores
 from gpuparse.trees import no_tree_error
 
@@ -63,7 +63,7 @@ class Method:
     about: str
     projective: bool  # finds projective trees
     nonprojective: bool  # finds trees whose arcs may cross
-    second_order: bool = False  # takes siblings and grandparents
+    parts: tuple[Kind, ...] = ()  # kinds of pairs of arcs that it takes
     waits: bool = False  # looks at values, which waits for the device
 
     @property
@@ -115,7 +115,7 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
     parts = " and ".join(scores.second_order)
     leave_out = "pass scores.first_order() to leave these out"
     trees = [name for name, m in METHODS.items() if (m.projective if projective else m.nonprojective)]
-    able = [name for name in trees if METHODS[name].second_order or not parts]
+    able = [name for name in trees if set(scores.second_order) <= set(METHODS[name].parts)]
     if method == "auto":
         if not able:
             kind = "projective" if projective else "non-projective"
@@ -129,8 +129,9 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
     if projective and method not in trees:
         instead = " or ".join(f'"{name}"' for name in able or trees)
         raise ValueError(f'method "{method}" finds non-projective trees; for projective=True use {instead}')
-    if parts and not METHODS[method].second_order:
-        raise ValueError(f'method "{method}" is first-order, but scores have {parts}; {leave_out}')
+    if method not in able and method in trees:
+        takes = f"takes {' and '.join(METHODS[method].parts)}" if METHODS[method].parts else "is first-order"
+        raise ValueError(f'method "{method}" {takes}, but scores have {parts}; {leave_out}')
     return method
 
 
@@ -281,7 +282,7 @@ def _ppc(
     with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
     """
     _check_seconds(time_limit)
-    parts = _only_grandparents(scores, "ppc")
+    parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:
         return easy
@@ -303,21 +304,13 @@ def _lp(
     _check_seconds(time_limit)
     if polytope not in POLYTOPES:
         raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {polytope!r}")
-    parts = _only_grandparents(scores, "lp")
+    parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:
         return easy
     arcs = scores.fold_labels().arcs.detach().double()
     options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
     return _relaxed(scores, solve_all(arcs, parts, single_root=single_root, **options), easy.certified)
-
-
-def _only_grandparents(scores: Scores, method: str) -> Parts | None:
-    if scores.siblings is not None:
-        raise ValueError(
-            f'method "{method}" takes grandparents, but scores have siblings; pass scores without them, or use "ilp"'
-        )
-    return scores.grandparents
 
 
 def _check_seconds(time_limit: float) -> None:
@@ -380,14 +373,16 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         "Eisner's algorithm, of both orders, exact",
         projective=True,
         nonprojective=False,
-        second_order=True,
+        parts=KINDS,
     ),
     "ilp": Method(
-        _ilp, "integer programs under constraints", projective=True, nonprojective=True, second_order=True, waits=True
+        _ilp, "integer programs under constraints", projective=True, nonprojective=True, parts=KINDS, waits=True
     ),
-    "ppc": Method(_ppc, "parse, price and cut", projective=False, nonprojective=True, second_order=True, waits=True),
-    "lp": Method(_lp, "the whole linear program", projective=False, nonprojective=True, second_order=True, waits=True),
-    "bp": Method(
-        _bp, "belief propagation, minimum risk", projective=True, nonprojective=True, second_order=True, waits=True
+    "ppc": Method(
+        _ppc, "parse, price and cut", projective=False, nonprojective=True, parts=("grandparents",), waits=True
     ),
+    "lp": Method(
+        _lp, "the whole linear program", projective=False, nonprojective=True, parts=("grandparents",), waits=True
+    ),
+    "bp": Method(_bp, "belief propagation, minimum risk", projective=True, nonprojective=True, parts=KINDS, waits=True),
 }

@@ -56,7 +56,7 @@ def try_scores() -> int:
             if method.waits:
                 continue
             parse = decode(
-                scores if method.second_order else scores.first_order(),
+                scores if method.parts else scores.first_order(),
                 name,
                 projective=not method.nonprojective,
                 single_root=root,

@@ -104,14 +104,11 @@ def test_small(labels: int, dtype: torch.dtype, method: str, projective: bool, s
     """Ragged batches, -inf among all parts, NaN wherever nothing is read; second-order parts where they are taken."""
     for words in range(1, 6):
         scores = random_scores(words, words=words, batch=6, labels=max(labels, 1), dtype=dtype)
-        if not METHODS[method].second_order:
-            scores = scores.first_order()
         chosen = Scores(
             scores.arcs,
             scores.lengths,
             labels=scores.labels if labels else None,
-            siblings=scores.siblings,
-            grandparents=scores.grandparents,
+            **{kind: getattr(scores, kind) for kind in METHODS[method].parts},
             validate_args=False,
         )
         parse = check_decoder(chosen, method, projective=projective, single_root=single_root)
@@ -258,7 +255,7 @@ def test_what_cannot_be_done() -> None:
         decode(scores.arcs)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.second_order])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.parts])
 @pytest.mark.parametrize("kind", ["siblings", "grandparents"])
 def test_first_order_methods_refuse_pairs(kind: str, method: str) -> None:
     scores = Scores(torch.zeros(1, 4, 4), **{kind: torch.zeros(1, 4, 4, 4)})
@@ -268,7 +265,7 @@ def test_first_order_methods_refuse_pairs(kind: str, method: str) -> None:
     assert bool(decode(scores.first_order(), method).certified.all())
     for projective in (True, False):
         name = "projective" if projective else "non-projective"
-        if any(m.second_order and (m.projective if projective else m.nonprojective) for m in METHODS.values()):
+        if any(kind in m.parts and (m.projective if projective else m.nonprojective) for m in METHODS.values()):
             continue
         with pytest.raises(
             ValueError, match=rf"^no method finds {name} trees under {kind}: .* first-order; pass scores"

@@ -34,12 +34,19 @@ def run(sentence: Sentence, price: Price, score: Score, until: float) -> None:
 
 
 def branch_and_bound(
-    sentence: Sentence, price: Price, score: Score, round_: Callable[[Doubles], Ints], until: float
+    sentence: Sentence,
+    price: Price,
+    score: Score,
+    round_: Callable[[Doubles], Ints],
+    until: float,
+    *,
+    any_tree: bool = False,
 ) -> tuple[float, int]:
     """Go on from a solved program without a proof. Returns a bound on all trees, and how many nodes were solved.
 
     Args:
         round_: a tree from the weights of the arcs.
+        any_tree: stop at the first tree without a forbidden part.
     """
     order = count()
     open_: list[tuple[float, int, Bools]] = []
@@ -60,7 +67,7 @@ def branch_and_bound(
     split(sentence.bound)
     while open_:
         top = -open_[0][0]
-        if _reached(sentence, top) or time.monotonic() >= until:
+        if _reached(sentence, top) or time.monotonic() >= until or (any_tree and sentence.tree is not None):
             break
         bound, _, forbidden = heapq.heappop(open_)
         sentence.restrict(forbidden)

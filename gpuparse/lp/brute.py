@@ -15,6 +15,7 @@ from torch import Tensor
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Polytope, legal_arcs, legal_triples
 from gpuparse.lp.ppc import WHOLE, is_best
+from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.parts import Parts
@@ -122,6 +123,10 @@ def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool
             whole = bool((np.abs(found.z - found.z.round()) < WHOLE).all())
             heads[b, nodes] = torch.from_numpy(rounded(found.z, table.numpy(), single_root))
             score = float(scores.total(heads[b : b + 1, nodes])[0])
+            if score == -math.inf and scores.grandparents is not None:  # then some tree without a forbidden part
+                some = parse_price_cut(table[None], scores.grandparents, single_root=single_root, threads=1)
+                heads[b, nodes] = some.heads[0]
+                score = float(scores.total(some.heads)[0])
         elif found.status is not Status.INFEASIBLE:
             remarks[b] = REMARKS[found.status]
         certified = score > -math.inf and is_best(score, found.bound)

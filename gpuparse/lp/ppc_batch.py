@@ -20,7 +20,7 @@ from torch import Tensor
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.branch import branch_and_bound, offer_tree
 from gpuparse.lp.grandparents import Doubles, Ints, legal_triples
-from gpuparse.lp.ppc import Sentence
+from gpuparse.lp.ppc import Answer, Question, Sentence
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
@@ -170,12 +170,16 @@ def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool, until: fl
     def round_(z: Doubles) -> Ints:
         return rounded(z, sentence.arcs, sentence.single_root)
 
-    if not exact or sentence.status is not Status.OPTIMAL:
-        offer_tree(sentence, score, round_(sentence.z))
+    offer_tree(sentence, score, round_(sentence.z))
+    if sentence.status is not Status.OPTIMAL or (sentence.tree is not None and not exact):
         return 0
-    bound, nodes = branch_and_bound(sentence, lambda q: pricing.ask({b: q})[b], score, round_, until)
-    sentence.bound = bound
+    ask = partial(_ask_one, b, pricing)
+    sentence.bound, nodes = branch_and_bound(sentence, ask, score, round_, until, any_tree=not exact)
     return nodes
+
+
+def _ask_one(b: int, pricing: Pricing, question: Question) -> Answer:
+    return pricing.ask({b: question})[b]
 
 
 def _collect(

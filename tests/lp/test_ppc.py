@@ -230,7 +230,7 @@ def test_errors() -> None:
     scores = instance(0)
     siblings = gp.Scores(scores.arcs, LENGTHS, siblings=torch.zeros(4, 6, 6, 6))
     for method in ("ppc", "lp"):
-        with pytest.raises(ValueError, match="scores have siblings"):
+        with pytest.raises(ValueError, match=f'method "{method}" takes grandparents, but scores have siblings'):
             gp.decode(siblings, method)
         with pytest.raises(ValueError, match="non-projective"):
             gp.decode(scores, method, projective=True)
