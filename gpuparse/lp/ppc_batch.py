@@ -77,8 +77,11 @@ def parse_price_cut(
             live = [b for b in live if not sentences[b].done]
         solved = [(s.certified or s.integral, s.bound, s.status) for s in sentences]
 
+        inference = torch.is_inference_mode_enabled()  # which a thread does not inherit
+
         def finish(b: int) -> int:
-            return _finish(sentences[b], b, pricing, exact, until[b])
+            with torch.inference_mode(inference):
+                return _finish(sentences[b], b, pricing, exact, until[b])
 
         branches = list(pool.map(finish, range(len(lengths))))
     return _collect(arcs, sentences, pricing, solved, branches)

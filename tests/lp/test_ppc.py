@@ -226,6 +226,17 @@ def test_threads_and_batches_do_not_matter() -> None:
         torch.testing.assert_close(one.stats[name], many.stats[name])
 
 
+def test_inference_mode() -> None:
+    branched = 0
+    for seed in range(6):
+        expected = gp.decode(instance(seed), "ppc", exact=True)
+        with torch.inference_mode():
+            found = gp.decode(instance(seed), "ppc", exact=True)
+        assert torch.equal(found.heads, expected.heads)
+        branched += int(found.stats["branches"].sum())
+    assert branched > 0
+
+
 def test_errors() -> None:
     scores = instance(0)
     siblings = gp.Scores(scores.arcs, LENGTHS, siblings=torch.zeros(4, 6, 6, 6))
