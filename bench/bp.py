@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bp_models import FIRST, LANGUAGES, MODELS, RANK, SECOND, SMALL, WEAKER, run
+from bp_models import FIRST, LANGUAGES, MODELS, SECOND, WEAKER, run
 from commands import PROJECT, RESULTS, Goal, Problem, add_treebanks, leave, print_goals, treebanks, whole
 from commands import run as gpuparse
 from timing import LOG, OUT, environment, new_table, print_environment, write_json
@@ -192,10 +192,11 @@ def train_english(model: Path, directory: Path) -> None:
     settings = {
         "training.objective": "nll",
         "training.projective": "true",
-        "training.epochs": 4,
+        "training.epochs": 10,
         "training.batch_words": 1000,
-        "scorer.grandparents": RANK,
-        **{f"scorer.{name}": size for name, size in SMALL.items()},
+        "scorer.grandparents": 8,
+        "scorer.embedding_dropout": 0.33,
+        "scorer.encoder_dropout": 0.33,
     }
     options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     train, dev = (directory / f"en_ewt-ud-{split}.conllu" for split in ("train", "dev"))
