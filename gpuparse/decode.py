@@ -42,7 +42,8 @@ class Parse:
         certified: whether the answer is proven best [B]. Then ``bound`` equals ``score``.
         iterations: how many the method took [B]; 1 for one that needs no more.
         stats: what else the method counts, by name, each [B].
-        remarks: what there is to say of sentences, by their index: why constraints cannot be satisfied.
+        remarks: what there is to say of sentences, by their index: why constraints cannot be satisfied, or why nothing
+            was proven.
     """
 
     heads: Int[Tensor, "B N"]
@@ -282,6 +283,8 @@ def _ppc(
     with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
     """
     _check_seconds(time_limit)
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads must be a whole number from 1 on, got {threads!r}")
     parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:
@@ -304,6 +307,8 @@ def _lp(
     _check_seconds(time_limit)
     if polytope not in POLYTOPES:
         raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {polytope!r}")
+    if lazy_rows and polytope != "all":
+        raise ValueError(f'lazy_rows goes with polytope "all", got {polytope!r}')
     parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:

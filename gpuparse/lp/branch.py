@@ -22,10 +22,10 @@ Price = Callable[[Question], Answer]
 Score = Callable[[Ints], Doubles]
 
 
-def run(sentence: Sentence, price: Price, score: Score, until: float) -> None:
+def run(sentence: Sentence, price: Price, score: Score) -> None:
     """Rounds of parse, price and cut until the program is solved, or the best tree is proven best."""
     while not sentence.done:
-        question = sentence.solve(until)
+        question = sentence.solve()
         if question is None:
             return
         wanted = sentence.update(price(question))
@@ -38,11 +38,11 @@ def branch_and_bound(
     price: Price,
     score: Score,
     round_: Callable[[Doubles], Ints],
-    until: float,
     *,
     any_tree: bool = False,
-) -> tuple[float, int]:
-    """Go on from a solved program without a proof. Returns a bound on all trees, and how many nodes were solved.
+) -> tuple[float, int, Status]:
+    """Go on from a solved program without a proof. Returns a bound on all trees, how many nodes were solved, and why
+    there are some left, if there are.
 
     Args:
         round_: a tree from the weights of the arcs.
@@ -51,6 +51,7 @@ def branch_and_bound(
     order = count()
     open_: list[tuple[float, int, Bools]] = []
     solved, left = 0, -math.inf  # left: the bound of nodes that nothing came of
+    status, until = Status.OPTIMAL, time.monotonic() + sentence.seconds
 
     def split(bound: float) -> None:
         """The two branches of the node that was solved last."""
@@ -67,11 +68,15 @@ def branch_and_bound(
     split(sentence.bound)
     while open_:
         top = -open_[0][0]
-        if _reached(sentence, top) or time.monotonic() >= until or (any_tree and sentence.tree is not None):
+        if _reached(sentence, top) or (any_tree and sentence.tree is not None):
+            break
+        sentence.seconds = until - time.monotonic()
+        if sentence.seconds <= 0:
+            status = Status.STOPPED
             break
         bound, _, forbidden = heapq.heappop(open_)
         sentence.restrict(forbidden)
-        run(sentence, price, score, until)
+        run(sentence, price, score)
         solved += 1
         own = min(-bound, sentence.bound)
         if _reached(sentence, own):
@@ -80,7 +85,8 @@ def branch_and_bound(
             split(own)
         else:
             left = max(left, own)
-    return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved
+            status = status if sentence.status is Status.OPTIMAL else sentence.status
+    return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved, status
 
 
 def _reached(sentence: Sentence, bound: float) -> bool:

@@ -13,13 +13,13 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from gpuparse.lp.batch import Solved
-from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Polytope, legal_arcs, legal_triples
+from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Ints, Polytope, legal_arcs, legal_triples
 from gpuparse.lp.ppc import WHOLE, is_best
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.parts import Parts
-from gpuparse.scores import Scores
+from gpuparse.lp.units import Units
+from gpuparse.parts import DenseParts, Parts
 
 TOLERANCE = 1e-7
 
@@ -109,37 +109,41 @@ def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) ->
 
 def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool = True, **options: Any) -> Solved:
     """``solve_whole`` of each sentence of a batch; solutions that are no trees are rounded to trees."""
-    dense = parts.dense().detach().double().cpu()
+    dense = parts.dense().detach().double().cpu().numpy()
     heads = torch.full(arcs.shape[:2], -1)
     rows: list[tuple[float, bool, bool, int, int, int]] = []
     remarks = {}
     for b, n in enumerate(parts.lengths.tolist()):
         nodes = slice(n + 1)
-        table, grandparents = arcs[b, nodes, nodes].detach().cpu(), dense[b, nodes, nodes, nodes]
-        scores = Scores(table[None], grandparents=grandparents[None], validate_args=False)
-        found = solve_whole(table.numpy().copy(), grandparents.numpy(), single_root=single_root, **options)
-        score, whole = -math.inf, False
+        table, grandparents = arcs[b, nodes, nodes].detach().cpu().numpy(), dense[b, nodes, nodes, nodes]
+        units, costs, of_triples = _in_units(table, grandparents, single_root)
+        found = solve_whole(costs, of_triples, single_root=single_root, **options)
+        bound, cost, whole = found.bound, -math.inf, False
         if found.z is not None:
             whole = bool((np.abs(found.z - found.z.round()) < WHOLE).all())
-            heads[b, nodes] = torch.from_numpy(rounded(found.z, table.numpy(), single_root))
-            score = float(scores.total(heads[b : b + 1, nodes])[0])
-            if score == -math.inf and scores.grandparents is not None:  # then some tree without a forbidden part
-                some = parse_price_cut(table[None], scores.grandparents, single_root=single_root, threads=1)
-                heads[b, nodes] = some.heads[0]
-                score = float(scores.total(some.heads)[0])
+            tree = rounded(found.z, costs, single_root)
+            cost = _cost(tree, costs, of_triples)
+            if cost == -math.inf:  # then some tree without a forbidden part
+                one = DenseParts(torch.from_numpy(grandparents)[None], kind="grandparents", validate_args=False)
+                seconds = options.get("seconds", math.inf)
+                some = parse_price_cut(torch.from_numpy(table)[None], one, single_root=single_root, seconds=seconds)
+                tree = some.heads[0].numpy()
+                bound = -math.inf if float(some.bound[0]) == -math.inf else bound
+                cost = _cost(tree, costs, of_triples)
+            heads[b, nodes] = torch.from_numpy(tree)
         elif found.status is not Status.INFEASIBLE:
             remarks[b] = REMARKS[found.status]
-        certified = score > -math.inf and is_best(score, found.bound)
-        rows.append((found.bound, certified, whole, found.rounds, found.triples, found.rows))
+        certified = cost > -math.inf and is_best(cost, bound, units.rounding)
+        rows.append((units.score(bound), certified, whole, found.rounds, found.triples, found.rows))
     columns = zip(*rows, strict=True) if rows else [()] * 6
-    bound, certified_, integral, rounds, triples, stated = (list(x) for x in columns)
+    bounds, certified_, integral, rounds, triples, stated = (list(x) for x in columns)
     device = arcs.device
     stats = {
         "scored": torch.tensor(triples, dtype=torch.int64, device=device),
         "added": torch.tensor(triples, dtype=torch.int64, device=device),
         "rows": torch.tensor(stated, dtype=torch.int64, device=device),
         "integral": torch.tensor(integral, dtype=torch.bool, device=device),
-        "relaxed": torch.tensor(bound, dtype=torch.float64, device=device),
+        "relaxed": torch.tensor(bounds, dtype=torch.float64, device=device),
     }
     return Solved(
         heads.to(device),
@@ -150,3 +154,31 @@ def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool
         stats,
         remarks,
     )
+
+
+def _in_units(table: Doubles, grandparents: Doubles, single_root: bool) -> tuple[Units, Doubles, Doubles]:
+    """Costs of arcs and of grandparents."""
+    g, p, c = legal_triples(table)
+    legal = np.full(grandparents.shape, -np.inf)
+    legal[g, p, c] = grandparents[g, p, c]
+    over = legal.max(0)
+    units = Units.of(table, over)
+
+    def of_triples(units: Units) -> Doubles:
+        found = legal.copy()
+        found[g, p, c] = units.triples(p, c, legal[g, p, c])
+        return found
+
+    costs = units.arcs(table, over)
+    near = _cost(rounded(np.zeros(table.shape), costs, single_root), costs, of_triples(units))
+    units = units.scaled(-near)
+    return units, units.arcs(table, over), of_triples(units)
+
+
+def _cost(heads: Ints, arcs: Doubles, grandparents: Doubles) -> float:
+    """The cost of a tree, -inf if it has a forbidden part or is none."""
+    if len(heads) < 2 or heads[1] < 0:
+        return -math.inf
+    word = np.arange(1, len(heads))
+    inner = word[heads[1:] > 0]
+    return float(arcs[heads[1:], word].sum() + grandparents[heads[heads[inner]], heads[inner], inner].sum())

@@ -248,21 +248,23 @@ class GrandparentProgram:
         return budget
 
 
+def allowed(scores: Doubles) -> npt.NDArray[np.bool_]:
+    """Which arcs there are [N, N]; what is no arc is not looked at."""
+    here = ~np.eye(len(scores), dtype=bool)
+    here[:, 0] = False
+    return here & (np.where(here, scores, 0.0) > -np.inf)
+
+
 def legal_arcs(scores: Doubles) -> tuple[Ints, Ints]:
     """Heads and words of the arcs that are allowed."""
-    allowed = scores > -np.inf
-    allowed[:, 0] = False
-    np.fill_diagonal(allowed, False)
-    h, m = np.nonzero(allowed)
+    h, m = np.nonzero(allowed(scores))
     return h.astype(np.int64), m.astype(np.int64)
 
 
 def legal_triples(scores: Doubles) -> tuple[Ints, Ints, Ints]:
     """Triples both of whose arcs are allowed, forbidden ones among them."""
-    allowed = scores > -np.inf
-    allowed[:, 0] = False
-    np.fill_diagonal(allowed, False)
-    both = allowed[:, :, None] & allowed[None]
+    here = allowed(scores)
+    both = here[:, :, None] & here[None]
     node = np.arange(len(scores))
     both[node, :, node] = False  # g = c
     g, p, c = np.nonzero(both)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,9 +25,11 @@ import numpy.typing as npt
 
 from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Ints
 from gpuparse.lp.solver import Status
+from gpuparse.lp.units import FAR
 
 Bools = npt.NDArray[np.bool_]
 VIOLATED = 1e-7  # of a row
+PENALTY = 1e4  # of artificial columns, at first
 PRICED = 1e-9  # a reduced cost above this is positive
 WHOLE = 1e-6
 PER_CHILD = 6  # triples that join in a round
@@ -47,14 +48,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What pricing found: triples (g, p, c) [T, 3] with their scores and reduced costs, the first of ``count``; the
-    greatest reduced cost by child [N]."""
+    """What pricing found: triples (g, p, c) [T, 3], with their scores and reduced costs."""
 
     triples: Ints
     scores: Doubles
     costs: Doubles
-    worst: Doubles
-    count: int
 
 
 @dataclass
@@ -62,9 +60,10 @@ class Sentence:
     """A sentence that is being parsed.
 
     Args:
-        arcs: scores [N, N], -inf where there is none.
-        most: what the score of a tree hardly exceeds as an absolute value.
-        known_most: the same for certain, at some cost; asked for only if there may be no tree.
+        arcs: costs [N, N] as ``Units`` has them, -inf where there is no arc. All scores here are such costs.
+        rounding: what they may be off.
+        bound: what no tree scores more than, to begin with.
+        seconds: time for it.
 
     Attributes:
         bound: no tree scores more.
@@ -76,9 +75,9 @@ class Sentence:
 
     arcs: Doubles
     single_root: bool
-    most: float
-    known_most: Callable[[], float]
-    bound: float = math.inf
+    rounding: float
+    bound: float
+    seconds: float = math.inf
     tree: Ints | None = None
     score: float = -math.inf
     z: Doubles | None = None
@@ -89,13 +88,8 @@ class Sentence:
     program: GrandparentProgram = field(init=False)
 
     def __post_init__(self) -> None:
-        N = len(self.arcs)
-        self.arcs = self.arcs.copy()
-        self.arcs[:, 0] = -np.inf
-        np.fill_diagonal(self.arcs, -np.inf)
-        self.forbidden = np.zeros((N, N), dtype=bool)
-        self.penalty = 10 * (1 + 2 * self.most)
-        self._sure = False  # of ``most``
+        self.forbidden = np.zeros(self.arcs.shape, dtype=bool)
+        self.penalty = PENALTY
         self.program = GrandparentProgram(self.arcs, single_root=self.single_root, penalty=self.penalty, flow=False)
         self._values = self._scores = np.zeros(0)
         self._duals: Duals | None = None
@@ -104,27 +98,36 @@ class Sentence:
     @property
     def certified(self) -> bool:
         """Whether the tree is proven best."""
-        return self.tree is not None and is_best(self.score, self.bound)
+        return self.tree is not None and is_best(self.score, self.bound, self.rounding)
 
     @property
     def integral(self) -> bool:
         """Whether the last solution is a tree."""
-        return self.z is not None and bool((np.minimum(self.z, np.abs(1 - self.z)) < WHOLE).all())
+        return self.z is not None and not self._lacking and bool((np.minimum(self.z, 1 - self.z) < WHOLE).all())
+
+    @property
+    def _lacking(self) -> bool:
+        """Whether the last solution has artificial columns."""
+        return bool((self._values[self.program.artificial] > WHOLE).any())
 
     def restrict(self, forbidden: Bools) -> None:
         """Begin anew without some arcs, with the columns and rows that there are."""
         self.forbidden, self.bound, self.done, self.status = forbidden, math.inf, False, Status.OPTIMAL
         h, m = np.nonzero(self.program.z >= 0)
         self.program.program.limit(self.program.z[h, m], np.where(forbidden[h, m], 0.0, np.inf))
+        if self.penalty != PENALTY:
+            self._charge(PENALTY)
 
     def begin(self, arcs: Ints, triples: Ints, scores: Doubles) -> None:
         """The first columns: arcs [A, 2] and triples [T, 3]."""
         self._add_arcs(arcs[:, 0], arcs[:, 1])
         self._add_triples(triples, scores)
 
-    def solve(self, until: float) -> Question | None:
+    def solve(self) -> Question | None:
         """Parse: solve the program as it is. None if it could not be solved."""
-        found = self.program.solve(until - time.monotonic())
+        begun = time.monotonic()
+        found = self.program.solve(self.seconds)
+        self.seconds -= time.monotonic() - begun
         self.iterations += 1
         if found.status is not Status.OPTIMAL or found.values is None or found.prices is None:
             self.status, self.done = found.status, True
@@ -168,18 +171,19 @@ class Sentence:
         if not self.program.has_flow:
             self.program.add_flow()
             return
-        needed = self._values[self.program.artificial]
-        self.done = not (needed > WHOLE).any() or self.impossible or self.penalty > 1e9 * (1 + self.most)
+        self.done = not self._lacking or self.impossible or self.penalty >= 1e12
         if not self.done:
-            if not self._sure:
-                self.most, self._sure = max(self.most, self.known_most()), True
-            self.penalty = max(100 * self.penalty, 10 * (1 + 2 * self.most))
-            self.program.program.price(self.program.artificial, np.full(len(needed), -self.penalty))
+            self._charge(100 * self.penalty)
+
+    def _charge(self, penalty: float) -> None:
+        """Let artificial columns cost so much."""
+        self.penalty, artificial = penalty, self.program.artificial
+        self.program.program.price(artificial, np.full(len(artificial), -penalty))
 
     @property
     def impossible(self) -> bool:
         """Whether it is proven that there is no tree."""
-        return self._sure and self.bound < -self.most
+        return self.bound < -2.01 * FAR * self.program.n  # arcs and grandparents
 
     def extend(self, triples: Ints, scores: Doubles) -> None:
         """Columns for triples that were wanted; of those that are forbidden rows ArcGP."""
@@ -198,11 +202,8 @@ class Sentence:
         """By how much each word's dual of OneHead is too low [N]."""
         assert self._duals is not None
         program, duals = self.program, self._duals
-        if answer.count > len(answer.triples):
-            worst = answer.worst.copy()
-        else:
-            worst = np.zeros(program.N)
-            np.maximum.at(worst, answer.triples[new, 2], answer.costs[new])
+        worst = np.zeros(program.N)
+        np.maximum.at(worst, answer.triples[new, 2], answer.costs[new])
         root = np.where(np.isfinite(self._ceiling[0]), -self._ceiling[0], 0.0)
         np.maximum(worst, root, out=worst)
         # Triples that are columns: feasible, but for rounding. What is raised for the others only helps them.
@@ -221,7 +222,7 @@ class Sentence:
     def _read_tree(self) -> None:
         """Keep the solution if it is a tree, and better than the best so far."""
         assert self.z is not None
-        if not self.integral or (self._values[self.program.artificial] > WHOLE).any():
+        if not self.integral:
             return
         heads = self.z.argmax(0).astype(np.int64)
         heads[0] = -1
@@ -282,9 +283,9 @@ class Sentence:
         return wanted[(head != bare[:, 1]) & np.isfinite(self._ceiling[head, bare[:, 0]])]
 
 
-def is_best(score: float, bound: float) -> bool:
-    """Whether a tree of this score is best, but for rounding."""
-    return score >= bound - CLOSE * (1 + abs(score))
+def is_best(score: float, bound: float, rounding: float) -> bool:
+    """Whether a tree of this cost is best, but for rounding."""
+    return score >= bound - CLOSE * (1 + abs(score)) - rounding
 
 
 def _best_of_each(group: Ints, costs: Doubles, most: int) -> Ints:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from gpuparse.lp.grandparents import Doubles, Ints
 from gpuparse.lp.ppc import PRICED, Answer, Question
-from gpuparse.ops.pricing import price, price_listed
+from gpuparse.lp.units import Units
+from gpuparse.ops.pricing import Priced, price, price_listed
 from gpuparse.parts import Parts
 
-ROOM = 16  # triples by word that are listed at most
+ROOM = 16  # triples by word that are listed at first
 
 
 class Pricing:
@@ -33,11 +34,16 @@ class Pricing:
         self.over_c: Float64[Tensor, "B N N"] = parts.bound(2).double()
         self.known = torch.full((B, N, N, N), torch.nan, dtype=torch.float64, device=parts.device)
         self.looked, self.scored = np.zeros(B, dtype=np.int64), np.zeros(B, dtype=np.int64)
+        self.units: list[Units] = []  # of the sentences, once they are known
         scorer = parts.scorer()
         self._counts = scorer is None  # parts count what they score themselves
         self._price = partial(price_listed, parts.score) if scorer is None else partial(price, scorer)
         self._duals = torch.zeros(3, B, N, N, dtype=torch.float64)
         self._lock = threading.Lock()
+
+    def cost(self, b: int, triples: Ints) -> Doubles:
+        """Costs of triples [T, 3] of a sentence in its program."""
+        return self.units[b].triples(triples[:, 1], triples[:, 2], self.score(np.full(len(triples), b), triples))
 
     def score(self, b: Ints, triples: Ints) -> Doubles:
         """Scores of triples [T, 3] of sentences [T], each of them scored once."""
@@ -47,47 +53,59 @@ class Pricing:
             new = found.isnan()
             if bool(new.any()):
                 some = tuple(x[new] for x in at)
-                self.known[some] = self.parts.score(*some).double()
+                self.known[some] = scores = self.parts.score(*some).double()
+                if not bool((scores < torch.inf).all()):
+                    first = int((~(scores < torch.inf)).nonzero()[0])
+                    raise ValueError(f"grandparents of sentence {int(some[0][first])} score {float(scores[first])}")
                 np.add.at(self.scored, some[0].cpu().numpy(), 1)
                 found = self.known[at]
             return found.cpu().numpy()
 
     def ask(self, questions: dict[int, Question]) -> dict[int, Answer]:
-        """Price some of the sentences, all at once."""
+        """Price some of the sentences, all at once; costs and duals are in the units of their programs."""
         if not questions:
             return {}
         with self._lock, torch.no_grad():
             lengths = torch.zeros_like(self.lengths, device="cpu")
             for b, question in questions.items():
-                N = len(question.ceiling)
+                N, units = len(question.ceiling), self.units[b]
                 lengths[b] = N - 1
-                for place, x in enumerate((question.ceiling, question.floor, question.kappa)):
+                ceiling, floor = (x / units.scale + units.over for x in (question.ceiling, question.floor))
+                for place, x in enumerate((ceiling, floor, question.kappa / units.scale)):
                     self._duals[place, b, :N, :N] = torch.from_numpy(x)
-            device = self.parts.device
-            ceiling, floor, kappa = self._duals.to(device)
-            found = self._price(
-                lengths.to(device),
-                ceiling=ceiling,
-                floor=floor,
-                kappa=kappa,
-                over_g=self.over_g,
-                over_c=self.over_c,
-                known=self.known,
-                tolerance=PRICED,
-                room=ROOM * self.parts.nodes,
-            )
+            tolerance = min(PRICED / self.units[b].scale for b in questions)
+            found = self._find(lengths, tolerance, ROOM * self.parts.nodes)
             self.looked += found.looked.cpu().numpy()
             self.scored += (scored := found.scored.cpu().numpy())
             if not self._counts:
                 self.parts.scored += int(scored.sum())
-            triples, scores, costs, worst, counts = (
-                x.cpu().numpy() for x in (found.triples, found.score, found.r, found.worst, found.count)
+            most = int(found.count.max())
+            if most > found.triples.shape[1]:  # once more, with room for all; they are known now
+                found = self._find(lengths, tolerance, most)
+            triples, scores, costs, counts = (
+                x.cpu().numpy() for x in (found.triples, found.score, found.r, found.count)
             )
         answers = {}
-        for b, question in questions.items():
-            count, N = int(counts[b]), len(question.ceiling)
-            listed = min(count, triples.shape[1])
-            answers[b] = Answer(
-                triples[b, :listed].astype(np.int64), scores[b, :listed], costs[b, :listed], worst[b, :N], count
-            )
+        for b in questions:
+            units, count = self.units[b], int(counts[b])
+            positive = np.nonzero(costs[b, :count] * units.scale > PRICED)[0]
+            of_b = triples[b, positive].astype(np.int64)
+            if not (scores[b, positive] < np.inf).all():
+                raise ValueError(f"grandparents of sentence {b} score {scores[b, positive].max()}")
+            in_program = units.triples(of_b[:, 1], of_b[:, 2], scores[b, positive])
+            answers[b] = Answer(of_b, in_program, costs[b, positive] * units.scale)
         return answers
+
+    def _find(self, lengths: Int[Tensor, " B"], tolerance: float, room: int) -> Priced:
+        ceiling, floor, kappa = self._duals.to(self.parts.device)
+        return self._price(
+            lengths.to(self.parts.device),
+            ceiling=ceiling,
+            floor=floor,
+            kappa=kappa,
+            over_g=self.over_g,
+            over_c=self.over_c,
+            known=self.known,
+            tolerance=tolerance,
+            room=room,
+        )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.lp import ppc
+from gpuparse.lp import ppc, pricing
 from gpuparse.lp.brute import solve_whole
 from gpuparse.lp.grandparents import POLYTOPES, GrandparentProgram, legal_arcs, legal_triples
 from gpuparse.lp.ppc_batch import parse_price_cut
@@ -172,13 +172,41 @@ def test_no_tree() -> None:
 
 
 def test_scores_of_any_size() -> None:
-    for size in (1e-6, 1e4):
+    for size in (1e-11, 1e-6, 1e4, 1e9):
         scores = instance(2)
         assert scores.grandparents is not None
         large = gp.Scores(size * scores.arcs, LENGTHS, grandparents=size * scores.grandparents.dense())
         found = gp.decode(large, "ppc", exact=True)
-        torch.testing.assert_close(found.score, size * best(scores, True), rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(found.score, size * best(scores, True), rtol=1e-9, atol=1e-20)
         assert bool(found.certified.all())
+        whole = gp.decode(large, "lp")
+        torch.testing.assert_close(whole.stats["relaxed"], found.stats["relaxed"], rtol=1e-7, atol=1e-20)
+
+
+def test_one_huge_score() -> None:
+    """As large as to force an arc or a grandparent: it takes no part in what counts as near."""
+    for seed in range(6):
+        for kind in ("arcs", "grandparents"):
+            scores = instance(seed, strength=0.3)
+            assert scores.grandparents is not None
+            arcs, parts = 0.3 * scores.arcs, scores.grandparents.dense().clone()
+            if kind == "arcs":
+                arcs[:, 0, 3] += 1e9
+            else:
+                parts[:, 0, 1, 2] += 1e9
+            given = gp.Scores(arcs, LENGTHS, grandparents=parts)
+            found = gp.decode(given, "ppc", exact=True)
+            torch.testing.assert_close(found.score, best(given, True), rtol=0, atol=1e-6)
+            assert bool(found.certified.all())
+
+
+def test_more_is_found_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    arcs, parts = (torch.randn(*shape, generator=g, dtype=torch.float64) for shape in ((1, 13, 13), (1, 13, 13, 13)))
+    scores = gp.Scores(arcs, grandparents=3 * parts)
+    monkeypatch.setattr(pricing, "ROOM", 0)
+    found, whole = gp.decode(scores, "ppc"), gp.decode(scores, "lp")
+    torch.testing.assert_close(found.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
 
 
 def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +216,7 @@ def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bool((found.bound >= expected - 1e-9).all()) and bool((found.score <= expected + 1e-9).all())
     assert not bool(found.certified[0]) and found.remarks[0] == "not proven: the time limit"
     assert bool((found.heads[:, 1] >= 0).all())
+    assert set(found.remarks) == set((~found.certified).nonzero()[:, 0].tolist())
     whole = gp.decode(scores, "lp", time_limit=0.0)
     assert not bool(whole.certified[0]) and whole.bound[0] == math.inf and whole.heads[0, 1] == -1
 
@@ -201,6 +230,23 @@ def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = gp.decode(scores, "ppc", exact=True)
     assert failed.remarks[0] == "not proven: the solver failed" and not bool(failed.certified[0])
     assert bool((failed.bound >= expected - 1e-9).all())
+
+    branching: list[bool] = []
+    restrict = ppc.Sentence.restrict
+
+    def note(sentence: Any, forbidden: Any) -> None:
+        branching.append(True)
+        restrict(sentence, forbidden)
+
+    monkeypatch.setattr(ppc.Sentence, "restrict", note)
+    monkeypatch.setattr(ppc.GrandparentProgram, "solve", lambda *args: (fail if branching else solve)(*args))
+    for seed in range(20):
+        branching.clear()
+        found = gp.decode(instance(seed), "ppc", exact=True, threads=1)
+        assert set(found.remarks) == set((~found.certified).nonzero()[:, 0].tolist())
+        if found.remarks:
+            break
+    assert set(found.remarks.values()) == {"not proven: the solver failed"}
 
 
 def test_labels_and_first_order() -> None:
@@ -247,6 +293,10 @@ def test_errors() -> None:
             gp.decode(scores, method, projective=True)
         with pytest.raises(ValueError, match="time_limit must be a number of seconds"):
             gp.decode(scores, method, time_limit=-1.0)
+    with pytest.raises(ValueError, match="threads must be a whole number from 1 on, got 0"):
+        gp.decode(scores, "ppc", threads=0)
+    with pytest.raises(ValueError, match="lazy_rows goes with polytope"):
+        gp.decode(scores, "lp", polytope="arcgp", lazy_rows=True)
     with pytest.raises(ValueError, match="polytope must be one of arcgp, onegp, all"):
         gp.decode(scores, "lp", polytope="some")
 
