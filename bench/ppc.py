@@ -45,7 +45,6 @@ class Count:
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
-        self.lengths: list[tuple[int, float, float]] = []
 
     def add(self, **values: float) -> None:
         for name, value in values.items():
@@ -75,7 +74,7 @@ def right(heads: Tensor, gold: Tensor) -> int:
 def table1(name: str, kind: str, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Brute force and parse, price and cut on the sentences of a language, batch by batch."""
     count = Count()
-    apart, objective = 0.0, 0.0
+    apart = objective = 0.0
     rows = []
     for batch in _batches(name, kind, args, directory, args.words):
         scores, lengths = batch.scores, batch.scores.lengths
@@ -105,6 +104,7 @@ def table1(name: str, kind: str, args: argparse.Namespace, directory: Path) -> d
         "per_second": count["sentences"] / count["seconds"],
         "scored": 100 * count["scored"] / count["legal"],
         "added": 100 * count["added"] / count["legal"],
+        "objective": objective / count["sentences"],
         "objective_difference": apart,
         "integral": 100 * count["integral"] / count["sentences"],
         "uas": 100 * count["right"] / count["words"],
@@ -168,36 +168,41 @@ def _batches(name: str, kind: str, args: argparse.Namespace, directory: Path, mo
     yield from batches
 
 
+def totals(arcs: Tensor, parts: Tensor, trees: Tensor) -> Tensor:
+    """Scores [T, B] of trees [T, N] under arcs and grandparents of B sentences."""
+    word = torch.arange(1, trees.shape[1])
+    heads = trees[:, 1:]
+    above = trees.clamp(min=0).gather(1, heads)
+    pairs = torch.where(heads > 0, parts[:, above, heads, word], 0.0)
+    return (arcs[:, heads, word] + pairs).sum(-1).T
+
+
 def random(instances: int) -> dict[str, int]:
-    """Certified trees, bounds, against all trees: 1 to 5 words, both root modes, forbidden arcs and parts."""
+    """Trees and bounds against all trees: 1 to 6 words, both root modes, forbidden arcs and parts, no tree at all."""
     generator = torch.Generator().manual_seed(0)
-    wrong = certified = done = 0
+    wrong = certified = treeless = done = 0
     while done < instances:
-        n, single = int(torch.randint(1, 6, (1,), generator=generator)), bool(done % 2)
+        n, single = int(torch.randint(1, 7, (1,), generator=generator)), bool(done // 50 % 2)
         shape = (50, n + 1, n + 1)
         arcs = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
         parts = torch.randn(*shape, n + 1, generator=generator, dtype=torch.float64)
         parts *= 4 * torch.rand(50, 1, 1, 1, generator=generator)
         for x, share in ((arcs, 0.15), (parts, 0.3)):
             x[torch.rand(x.shape, generator=generator) < share * torch.rand((), generator=generator)] = -math.inf
-        trees = all_trees(n, single, False)
-        totals = torch.stack(
-            [gp.Scores(arcs, grandparents=parts, validate_args=False).total(heads.expand(50, -1)) for heads in trees]
-        )
-        best = totals.amax(0)
+        best = totals(arcs, parts, all_trees(n, single, False)).amax(0)
         there = best > -math.inf
-        done += 50
-        if not bool(there.any()):
-            continue
-        scores = gp.Scores(arcs[there], grandparents=parts[there])
+        done, treeless = done + 50, treeless + int((~there).sum())
         for proven in (True, False):
+            scores = gp.Scores(arcs, grandparents=parts, validate_args=False)
             found = gp.decode(scores, "ppc", single_root=single, exact=proven)
-            off = found.certified & ((found.score - best[there]).abs() > 1e-7)
-            wrong += int((off | (found.bound < best[there] - 1e-9)).sum())
-            if proven:
-                certified += int(found.certified.sum())
-                wrong += int((~found.certified).sum())
-    return {"instances": done, "wrong": wrong, "certified": certified}
+            off = found.certified & ((found.score - best).abs() > 1e-7)
+            low = there & (found.bound < best - 1e-9)
+            none = ~there & (found.certified | (found.heads[:, 1] >= 0))
+            lost = there & (found.heads[:, 1] < 0)
+            open_ = there & ~found.certified & proven
+            wrong += int((off | low | none | lost | open_).sum())
+            certified += int(found.certified.sum()) if proven else 0
+    return {"instances": done, "wrong": wrong, "certified": certified, "without a tree": treeless}
 
 
 def draw(results: dict[str, dict[str, Any]]) -> None:
@@ -258,13 +263,16 @@ def main() -> int:
     if "table1" in args.parts:
         tables = {f"{name}, {kind}": table1(name, kind, args, directory) for name, kind in pairs}
         results["table1"] = tables
-        columns = (">×", ">/s", ">% scored", ">% added", ">% integral", ">UAS", ">off", ">rounds", "paper ×, %")
+        columns = (
+            *(">×", ">/s", ">% scored", ">% added", ">% integral", ">UAS", ">objective", ">off by", ">rounds"),
+            "paper ×, %",
+        )
         table = new_table(f"Table 1: over brute force, up to {args.words} words", "", *columns)
         for title, r in tables.items():
             paper = PAPER_1.get(title.split(",")[0])
             table.add_row(
                 f"{title} ({r['sentences']})",
-                *(f"{r[k]:.1f}" for k in ("ratio", "per_second", "scored", "added", "integral", "uas")),
+                *(f"{r[k]:.1f}" for k in ("ratio", "per_second", "scored", "added", "integral", "uas", "objective")),
                 f"{r['objective_difference']:.0e}",
                 f"{r['iterations']:.1f}",
                 " / ".join(map(str, paper)) if paper else "",
@@ -320,7 +328,7 @@ def goals1(tables: dict[str, dict[str, Any]]) -> list[Goal]:
     hungarian, english = tables.get("hungarian, templates"), tables.get("english, trilinear")
     goals = [
         Goal(
-            "objective off that of brute force, the most, × 1e6",
+            "objective off that of brute force, by its size, the most, × 1e6",
             1e6 * max(r["objective_difference"] for r in tables.values()),
             1.0,
             most=True,

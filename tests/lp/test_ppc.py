@@ -265,6 +265,11 @@ def test_labels_and_first_order() -> None:
 def test_threads_and_batches_do_not_matter() -> None:
     scores = instance(7)
     assert scores.grandparents is not None
+    alone = gp.Scores(scores.arcs[:1], grandparents=scores.grandparents.dense()[:1])
+    both = gp.decode(scores, "ppc", exact=True), gp.decode(alone, "ppc", exact=True)
+    assert torch.equal(both[0].heads[:1], both[1].heads)
+    for name in both[0].stats:
+        torch.testing.assert_close(both[0].stats[name][:1], both[1].stats[name])
     one = parse_price_cut(scores.arcs, scores.grandparents, exact=True, threads=1)
     many = parse_price_cut(scores.arcs, scores.grandparents, exact=True, threads=4)
     assert torch.equal(one.heads, many.heads)
