@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -147,23 +148,15 @@ def _pricing(scorer: pricing.Scorer, lengths: Tensor) -> float:
     b, g, p, c = (x.flatten() for x in torch.meshgrid(*map(torch.arange, (B, N, N, N)), indexing="ij"))
     scores = scorer.score(*(x.to(device) for x in (b, g, p, c))).double().view(B, N, N, N)
     over_g, over_c = scores.amax(1), scores.amax(3)
+    duals: dict[str, Any] = {"ceiling": ceiling, "floor": floor, "kappa": kappa, "over_g": over_g, "over_c": over_c}
+    known = [torch.full_like(scores, torch.nan) for _ in range(2)]
+    found = pricing.price(scorer, lengths, **duals, known=known[0], tolerance=1e-9, room=N**3)
+    expected = pricing.Priced(*plain.pricing.price(scorer.score, lengths, *duals.values(), known[1], 1e-9, N**3))
     results = []
-    for use in (pricing.price, pricing.price_plainly):
-        known = torch.full_like(scores, torch.nan)
-        found = use(
-            scorer,
-            lengths,
-            ceiling=ceiling,
-            floor=floor,
-            kappa=kappa,
-            over_g=over_g,
-            over_c=over_c,
-            known=known,
-            tolerance=1e-9,
-            room=N**3,
-        )
-        listed = torch.arange(N**3, device=device) < found.count[:, None]
-        results.append((found.triples[listed], found.score[listed], found.count, found.worst, known.nan_to_num(99.0)))
+    for priced, scored in ((found, known[0]), (expected, known[1])):
+        listed = torch.arange(N**3, device=device) < priced.count[:, None]
+        some = priced.triples[listed], priced.score[listed]
+        results.append((*some, priced.count, priced.worst, scored.nan_to_num(99.0)))
     if results[0][0].shape != results[1][0].shape:
         return float("inf")
     return max((_difference(one, other) for one, other in zip(*results, strict=True) if one.numel()), default=0.0)

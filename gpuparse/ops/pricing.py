@@ -258,23 +258,6 @@ def price(
     return Priced(*(_price_op(*args) if backend is None else launch_pricing(*args, backend)))
 
 
-def price_plainly(
-    scorer: Scorer,
-    lengths: Int64[Tensor, " B"],
-    *,
-    ceiling: Square,
-    floor: Square,
-    kappa: Square,
-    over_g: Square,
-    over_c: Square,
-    known: Float64[Tensor, "B N N N"],
-    tolerance: float,
-    room: int,
-) -> Priced:
-    """The same in plain torch."""
-    return _price_plainly(scorer.score, lengths, (ceiling, floor, kappa, over_g, over_c), known, tolerance, room)
-
-
 def _price_plainly(
     score: Score, lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance: float, room: int
 ) -> Priced:
