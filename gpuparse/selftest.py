@@ -151,7 +151,8 @@ def _pricing(scorer: pricing.Scorer, lengths: Tensor) -> float:
     duals: dict[str, Any] = {"ceiling": ceiling, "floor": floor, "kappa": kappa, "over_g": over_g, "over_c": over_c}
     known = [torch.full_like(scores, torch.nan) for _ in range(2)]
     found = pricing.price(scorer, lengths, **duals, known=known[0], tolerance=1e-9, room=N**3)
-    expected = pricing.Priced(*plain.pricing.price(scorer.score, lengths, *duals.values(), known[1], 1e-9, N**3))
+    by_hand = plain.pricing.price(scorer.score, lengths, **duals, known=known[1], tolerance=1e-9, room=N**3)
+    expected = pricing.Priced(*by_hand)
     results = []
     for priced, scored in ((found, known[0]), (expected, known[1])):
         listed = torch.arange(N**3, device=device) < priced.count[:, None]
