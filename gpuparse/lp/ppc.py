@@ -120,7 +120,7 @@ class Sentence:
 
     def begin(self, arcs: Ints, triples: Ints, scores: Doubles) -> None:
         """The first columns: arcs [A, 2] and triples [T, 3]."""
-        self._add_arcs(arcs[:, 0], arcs[:, 1])
+        self.program.add_arcs(arcs[:, 0], arcs[:, 1])
         self._add_triples(triples, scores)
 
     def solve(self) -> Question | None:
@@ -156,7 +156,7 @@ class Sentence:
         before = program.program.columns, program.program.rows
         violated = self._cut()
         root = np.nonzero((self._ceiling[0] < -PRICED) & (program.z[0] < 0))[0]
-        self._add_arcs(np.zeros(len(root), dtype=np.int64), root)
+        program.add_arcs(np.zeros(len(root), dtype=np.int64), root)
         chosen = np.nonzero(new)[0]
         chosen = chosen[_best_of_each(c[chosen], answer.costs[chosen], PER_CHILD)]
         needed = self._add_triples(answer.triples[chosen], answer.scores[chosen])
@@ -259,9 +259,6 @@ class Sentence:
         program.add_arc_gp(g[there], p[there], c[there])
         return np.stack([g, p, c], 1)[~there]
 
-    def _add_arcs(self, h: Ints, m: Ints) -> None:
-        self.program.add_arcs(h, m)
-
     def _add_triples(self, triples: Ints, scores: Doubles) -> Ints:
         """Columns for triples, with their arcs. Returns a triple for every new arc that has none."""
         if not len(triples):
@@ -270,7 +267,7 @@ class Sentence:
         g, p, c = triples.T
         arcs = np.unique(np.concatenate([triples[:, :2], triples[:, 1:]]), axis=0)
         arcs = arcs[program.z[tuple(arcs.T)] < 0]
-        self._add_arcs(arcs[:, 0], arcs[:, 1])
+        program.add_arcs(arcs[:, 0], arcs[:, 1])
         program.add_triples(g, p, c, scores)
         self._scores = np.concatenate([self._scores, scores])
         arcs = arcs[arcs[:, 0] > 0]

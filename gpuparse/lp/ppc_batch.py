@@ -84,8 +84,8 @@ def _begin(arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, 
         trees = [MATRIX_TREE.argmax(x, pricing.lengths, single_root).cpu().numpy() for x in (hopeful, arcs.detach())]
     scores, over = arcs.detach().cpu().numpy(), pricing.over_g.cpu().numpy()
     own = [slice(n + 1) for n in pricing.lengths.tolist()]
-    first = [np.concatenate([_columns(scores[b, at, at], trees, b)[1]]) for b, at in enumerate(own)]
-    known = _scores(dict(enumerate(first)), pricing)
+    first = [_columns(scores[b, at, at], trees, b) for b, at in enumerate(own)]
+    known = _scores({b: triples for b, (_, triples) in enumerate(first)}, pricing)
     sentences = []
     for b, at in enumerate(own):
         table, best = scores[b, at, at], over[b, at, at]
@@ -102,14 +102,11 @@ def _begin(arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, 
             sentence.offer(heads, _tree_cost(units, heads, b, table, best, pricing))
         sentence.done = sentence.certified or not possible
         if not sentence.done:
-            inside = _columns(table, trees, b)[0]
-            triples, cost = first[b], units.triples(first[b][:, 1], first[b][:, 2], known[b])
-            there = cost > -np.inf
-            inside = inside[sentence.arcs[tuple(inside.T)] > -np.inf]
-            there &= (sentence.arcs[triples[:, 0], triples[:, 1]] > -np.inf) & (
-                sentence.arcs[triples[:, 1], triples[:, 2]] > -np.inf
-            )
-            sentence.begin(inside, triples[there], cost[there])
+            inside, triples = first[b]
+            g, p, c = triples.T
+            cost, here = units.triples(p, c, known[b]), sentence.arcs > -np.inf
+            there = (cost > -np.inf) & here[g, p] & here[p, c]
+            sentence.begin(inside[here[tuple(inside.T)]], triples[there], cost[there])
     return sentences
 
 
