@@ -123,7 +123,7 @@ class FactorLearner(GradientLearner):
     def graph(self, scores: gp.Scores, nocross: Tensor | None, constraint: str | None = None) -> list[bp.Factors]:
         """The factors of some sentences; ``constraint``: another one than that of training."""
         factors = [*WEAKER[constraint or self.factors.constraint](), *factors_of(scores)[1:]]
-        return factors if nocross is None else [*factors, bp.NoCross(nocross)]
+        return factors if nocross is None else [*factors, bp.NoCross(nocross, exactly_one=False)]
 
     def nocross(self, batch: Batch) -> Tensor | None:
         """Scores of NOCROSS [B, N, N]."""

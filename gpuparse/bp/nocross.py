@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpuparse.bp.graph import Graph, Messages, ThirdNode, one_of, safe_log, to_one_of, weights
+from gpuparse.bp.graph import Graph, Messages, ThirdNode, one_of, ratio, safe_log, to_one_of, weights
 from gpuparse.plain.semiring import NEG_INF
 from gpuparse.trees import as_arcs
 
@@ -17,12 +17,18 @@ class NoCross(ThirdNode):
     """NOCROSS: ``scores[b, j, l]``, j < l, [B, N, N], if the link to j crosses that to l; both have one head (as the
     factor demands).
 
+    Every word is in as many of these factors as there are other words, and each demands its one head once more: beliefs
+    run away within a few iterations, even if all scores are 0. With ``exactly_one=False`` messages leave that to TREE
+    or EXACTLY1, as if a word's head were one variable: what they say of heads i -> j is only how these differ, given
+    how likely each link to l is. Log Z has the mean of each factor over independent heads.
+
     Messages [B, i, j, l]: to i -> j from the factor of j and l. Every sum is one of terms above 0, so the partial sums
     are taken outward from j rather than as differences.
     """
 
-    def __init__(self, scores: Float[Tensor, "B N N"]) -> None:
+    def __init__(self, scores: Float[Tensor, "B N N"], *, exactly_one: bool = True) -> None:
         self.scores: Tensor = as_arcs(scores, "scores")
+        self.exactly_one = bool(exactly_one)
 
     def prepare(self, graph: Graph) -> NoCross:
         return self.masked(self._exists(graph).triu(1))
@@ -34,11 +40,26 @@ class NoCross(ThirdNode):
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         q = incoming[0]
         there = graph.links[..., None] & self._exists(graph)[:, None]
-        return (to_one_of(self._given(q, graph), q, there, graph),)
+        if self.exactly_one:
+            return (to_one_of(self._given(q, graph), q, there, graph),)
+        _, given, mean = self._expected(q, graph)
+        return (torch.where(there, ratio(given, mean[:, None].expand_as(given)), 0.0),)
+
+    def _expected(self, q: Float[Tensor, "B N N N"], graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
+        """Heads by their probabilities [B, i, j, l], the bracket of (9) for each of them by those of l's heads, and its
+        mean over them [B, j, l]."""
+        likely = one_of(-graph.plus_one(-q), 1)
+        own = graph.sum(likely, 1)  # of j in the factor of j and l
+        own = torch.where(own == NEG_INF, 0.0, own)
+        given = self._given(likely, graph) - own.transpose(1, 2)[:, None]
+        return likely - own[:, None], given, graph.sum(likely - own[:, None] + given, 1)
 
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         q = incoming[0]
         exists = self._exists(graph)
+        if not self.exactly_one:
+            mean = torch.where(exists.triu(1), self._expected(q, graph)[2], 0.0)
+            return mean.flatten(1).sum(1) + graph.add(*weights(q)).flatten(1).sum(1)
         total = graph.sum(one_of(q, 1) + self._given(q, graph), 1)
         found = torch.where(exists.triu(1), total, 0.0)
         alone = torch.where(exists[:, None], 0.0, graph.add(*weights(q)))  # edges without a factor

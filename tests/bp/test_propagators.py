@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import product
 
@@ -338,3 +339,40 @@ def test_trigram(everywhere: bool, infinite: float, maximise: bool) -> None:
             past = 0.0 if maximise else float(torch.tensor(float(T)).double().log()) * (n - length)
             assert float(log_z[b]) == pytest.approx(float(z) + past, abs=1e-9)
             assert (out[b, length:] == 0).all()
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+def test_crossings_of_heads_that_are_one_variable(maximise: bool) -> None:
+    """Two words with a head each, by the probabilities of their links: messages are relative to the mean over heads."""
+    lengths = torch.tensor([4, 3])
+    graph = Graph(lengths, N, 0, maximise)
+    g = torch.Generator().manual_seed(0)
+    scores = random(g, 2, N, N)
+    family = bp.NoCross(scores, exactly_one=False).prepare(graph)
+    q = torch.where(graph.links[..., None], random(g, 2, N, N, N), NEG_INF)
+    (out,) = family.propagate((q,), graph)
+    join = max if maximise else (lambda terms: float(torch.tensor(terms, dtype=torch.float64).logsumexp(0)))
+    for b, n in enumerate(lengths.tolist()):
+        for j, other in product(range(1, n + 1), repeat=2):
+            if j == other:
+                continue
+
+            def heads(word: int, of: int, b: int = b, n: int = n) -> dict[int, float]:
+                odds = {i: float(q[b, i, word, of]) for i in range(n + 1) if i != word}
+                log = {i: min(x, 0.0) if maximise else -math.log1p(math.exp(-x)) for i, x in odds.items()}
+                total = join(list(log.values()))
+                return {i: x - total for i, x in log.items()}
+
+            score = float(scores[b, min(j, other), max(j, other)])
+            own, others = heads(j, other), heads(other, j)
+            given = {i: join([w + score * crosses(i, j, k, other) for k, w in others.items()]) for i in own}
+            mean = join([own[i] + given[i] for i in own])
+            for i in own:
+                assert float(out[b, i, j, other]) == pytest.approx(given[i] - mean, abs=1e-9)
+    still = bp.NoCross(torch.zeros_like(scores), exactly_one=False).prepare(graph)
+    assert float(still.propagate((q,), graph)[0].abs().max()) < 1e-12  # where nothing is said of crossings
+
+
+def crosses(i: int, j: int, k: int, l: int) -> bool:  # noqa: E741
+    (a, b), (c, d) = sorted((i, j)), sorted((k, l))
+    return a < c < b < d or c < a < d < b
