@@ -21,7 +21,7 @@ from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.lp.brute import solve_all
 from gpuparse.lp.check import as_constraints
-from gpuparse.lp.grandparents import POLYTOPES, Polytope
+from gpuparse.lp.grandparents import POLYTOPES, PRICED, Polytope
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.parts import KINDS, Kind
@@ -94,8 +94,9 @@ def decode(
             proven; ``time_limit`` in seconds a sentence. Those of "bp": ``iterations``, ``tolerance``, ``damping`` and
             ``schedule``, as of ``BeliefPropagation``; ``time_limit`` in seconds for each tree with a forbidden pair,
             which "ilp" replaces. Those of "ppc": ``exact``, to go on by branch and bound where the solution of the
-            linear program is no tree; ``time_limit``; ``threads``. Those of "lp": ``polytope``, "arcgp", "onegp" or
-            "all"; ``lazy_rows``, to add rows of pairs only where they are violated; ``time_limit``.
+            linear program is no tree; ``polytope``, "tight" (with cuts) or "all" (as in the paper); ``time_limit``;
+            ``threads``. Those of "lp": ``polytope``, "arcgp", "onegp", "all" or "tight"; ``lazy_rows``, to add rows of
+            pairs only where they are violated; ``time_limit``.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -274,6 +275,7 @@ def _ppc(
     projective: bool,
     single_root: bool,
     exact: bool = False,
+    polytope: Polytope = "tight",
     time_limit: float = math.inf,
     threads: int | None = None,
 ) -> Parse:
@@ -285,12 +287,15 @@ def _ppc(
     _check_seconds(time_limit)
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise ValueError(f"threads must be a whole number from 1 on, got {threads!r}")
+    if polytope not in PRICED:
+        raise ValueError(f'polytope must be one of {", ".join(PRICED)} (others go with method "lp"), got {polytope!r}')
     parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:
         return easy
     arcs = scores.fold_labels().arcs.detach().double()
-    found = parse_price_cut(arcs, parts, single_root=single_root, exact=exact, seconds=time_limit, threads=threads)
+    limits: dict[str, Any] = {"seconds": time_limit, "threads": threads}
+    found = parse_price_cut(arcs, parts, single_root=single_root, exact=exact, polytope=polytope, **limits)
     return _relaxed(scores, found, easy.certified)
 
 
@@ -299,7 +304,7 @@ def _lp(
     *,
     projective: bool,
     single_root: bool,
-    polytope: Polytope = "all",
+    polytope: Polytope = "tight",
     lazy_rows: bool = False,
     time_limit: float = math.inf,
 ) -> Parse:
@@ -307,8 +312,8 @@ def _lp(
     _check_seconds(time_limit)
     if polytope not in POLYTOPES:
         raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {polytope!r}")
-    if lazy_rows and polytope != "all":
-        raise ValueError(f'lazy_rows goes with polytope "all", got {polytope!r}')
+    if lazy_rows and polytope not in PRICED:
+        raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {polytope!r}")
     parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:

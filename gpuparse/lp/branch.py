@@ -14,8 +14,8 @@ from itertools import count
 
 import numpy as np
 
-from gpuparse.lp.grandparents import Doubles, Ints
-from gpuparse.lp.ppc import Answer, Bools, Question, Sentence
+from gpuparse.lp.grandparents import Bools, Doubles, Ints
+from gpuparse.lp.ppc import Answer, Question, Sentence
 from gpuparse.lp.solver import Status
 
 Price = Callable[[Question], Answer]

@@ -13,7 +13,16 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from gpuparse.lp.batch import Solved
-from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Ints, Polytope, legal_arcs, legal_triples
+from gpuparse.lp.grandparents import (
+    PRICED,
+    Doubles,
+    Duals,
+    GrandparentProgram,
+    Ints,
+    Polytope,
+    legal_arcs,
+    legal_triples,
+)
 from gpuparse.lp.ppc import WHOLE, is_best
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, rounded
@@ -47,7 +56,7 @@ def solve_whole(
     grandparents: Doubles,
     *,
     single_root: bool = True,
-    polytope: Polytope = "all",
+    polytope: Polytope = "tight",
     lazy_rows: bool = False,
     seconds: float = math.inf,
 ) -> Relaxed:
@@ -58,8 +67,8 @@ def solve_whole(
         lazy_rows: begin without the rows GPArc and ArcGP, and add those that are violated, until none is.
     """
     until = time.monotonic() + seconds
-    lazy = lazy_rows and polytope == "all"
-    program = GrandparentProgram(arcs, single_root=single_root, polytope=polytope, no_gp=lazy)
+    lazy, tight = lazy_rows and polytope in PRICED, polytope == "tight"
+    program = GrandparentProgram(arcs, single_root=single_root, polytope=polytope, no_gp=lazy, flow=not tight)
     program.add_arcs(*legal_arcs(arcs))
     g, p, c = legal_triples(arcs)
     scores = grandparents[g, p, c]
@@ -87,6 +96,11 @@ def solve_whole(
                 has_gp_arc |= over
                 has_arc_gp |= both
                 continue
+        if tight:
+            cuts = program.new_cuts(z, found.values, TOLERANCE)
+            if len(cuts.high):
+                program.add_cuts(cuts)
+                continue
         bound = _proven(program, program.duals(found.prices), grandparents) if found.prices is not None else math.inf
         return Relaxed(found.status, z, bound, rounds, triples, program.program.rows)
 
@@ -99,12 +113,14 @@ def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) ->
     for triples, prices in ((program.gp_arc, -duals.gp_arc), (program.gp_arc, -duals.child_arc)):
         if len(prices):
             np.add.at(cost, tuple(triples.T), prices)
+    cut, of_cuts, value = program.cuts.triples
+    np.add.at(cost, tuple(of_cuts.T), -duals.cuts[cut] * value)
     np.add.at(cost, tuple(program.arc_gp.T), duals.arc_gp)  # forbidden ones stay -inf
     budget = program.budgets(duals)
     # The dual of OneGP is free: what the best of an arc's grandparents needs. Without it each has its own row GPArc.
     needed = cost.max(0) if program.has_one_gp else np.maximum(cost, 0.0).sum(0)
     short = np.where(program.z >= 0, np.where(np.arange(program.N)[:, None] > 0, needed, 0.0) - budget, 0.0)
-    return duals.objective(program.n) + float(np.maximum(short.max(0), 0.0)[1:].sum())
+    return program.objective(duals) + float(np.maximum(short.max(0), 0.0)[1:].sum())
 
 
 def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool = True, **options: Any) -> Solved:

@@ -11,29 +11,35 @@ Columns: z of arcs, phi of their flow, z^gp of grandparents (g, p, c). Rows, und
     NoGP(g, p)      sum over c of z^gp(g, p, c) <= n z(g, p)
     GPArc(g, p, c)  z^gp(g, p, c) <= z(g, p); also <= z(p, c) where OneGP does not say so
     ArcGP(g, p, c)  z(g, p) + z(p, c) - z^gp(g, p, c) <= 1
+
+Cuts (``gpuparse.lp.cuts``) may join, which the paper does not have; flow is not needed then.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse.lp.cuts import Cuts, no_cycle, no_cycle_gp, triangle
 from gpuparse.lp.solver import Entries, Program, Solution
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Polytope = Literal["arcgp", "onegp", "all"]
-POLYTOPES: tuple[Polytope, ...] = ("arcgp", "onegp", "all")
+Bools = npt.NDArray[np.bool_]
+Polytope = Literal["arcgp", "onegp", "all", "tight"]
+POLYTOPES: tuple[Polytope, ...] = ("arcgp", "onegp", "all", "tight")  # tight: all, with cuts in place of flow
+PRICED: tuple[Polytope, ...] = ("all", "tight")  # those whose columns can be priced
 
 
 class Duals(NamedTuple):
     """Prices of the rows, those of inequalities not below 0; 0 where a row is not there.
 
     one_gp is -inf where its row is not there; gp_arc (with child_arc, the second of its rows) and arc_gp are of the
-    triples ``GrandparentProgram.gp_arc`` and ``arc_gp``, in their order.
+    triples ``GrandparentProgram.gp_arc`` and ``arc_gp``, and cuts of ``cuts``, in their order.
     """
 
     one_head: Doubles  # [N], 0 at node 0
@@ -45,10 +51,7 @@ class Duals(NamedTuple):
     gp_arc: Doubles
     child_arc: Doubles
     arc_gp: Doubles
-
-    def objective(self, n: int) -> float:
-        """What the duals are worth."""
-        return float(self.one_head.sum() + self.one_root + n * self.source + self.consume.sum() + self.arc_gp.sum())
+    cuts: Doubles
 
 
 class GrandparentProgram:
@@ -64,6 +67,7 @@ class GrandparentProgram:
         z, phi: columns of the arcs [N, N], -1 where there is none; z_gp: those of triples [N, N, N].
         gp_arc, arc_gp: triples [R, 3] that have those rows. Without OneGP, GPArc has two: z^gp <= z(g, p), and
             <= z(p, c).
+        cuts: those that are rows.
     """
 
     def __init__(
@@ -81,13 +85,14 @@ class GrandparentProgram:
         self.n = n = N - 1
         self.single_root = single_root
         self.has_one_gp = polytope != "arcgp"
-        self.has_no_gp = polytope == "onegp" or (polytope == "all" and no_gp)
+        self.has_no_gp = polytope == "onegp" or (polytope != "arcgp" and no_gp)
         self.program = Program()
         self.z, self.phi, self._one_gp, self._no_gp = (np.full((N, N), -1) for _ in range(4))
         self.z_gp = np.full((N, N, N), -1)
         self.g = self.p = self.c = np.zeros(0, dtype=np.int64)  # the triples, as they were added
         self.gp_arc, self.arc_gp = (np.zeros((0, 3), dtype=np.int64) for _ in range(2))
         self._gp_arc_rows, self._child_arc_rows, self._arc_gp_rows = (np.zeros(0, dtype=np.int64) for _ in range(3))
+        self.cuts, self._cut_rows = Cuts.none(), np.zeros(0, dtype=np.int64)
         ones, none = np.ones(n + single_root), np.zeros(0, dtype=np.int64)
         self.program.add_rows(ones, ones, Entries.of(len(ones), none, none, np.zeros(0)))
         self._root = n  # OneRoot, where there is one
@@ -142,9 +147,14 @@ class GrandparentProgram:
         root, inner = h == 0, h > 0
         self.z[h, m] = self.program.columns + which
         single = root & self.single_root
-        column = np.concatenate([which, which[single]])
-        row = np.concatenate([m - 1, np.full(int(single.sum()), self._root)])
-        self.program.add_columns(self.scores[h, m], Entries.of(k, column, row, np.ones(len(row))))
+        # what cuts, that are rows already, say of them
+        cut, pair, value = self.cuts.arcs
+        of_cut = self.z[tuple(pair.T)] - self.program.columns
+        new = of_cut >= 0
+        column = np.concatenate([which, which[single], of_cut[new]])
+        row = np.concatenate([m - 1, np.full(int(single.sum()), self._root), self._cut_rows[cut[new]]])
+        values = np.concatenate([np.ones(k + int(single.sum())), value[new]])
+        self.program.add_columns(self.scores[h, m], Entries.of(k, column, row, values))
         if self.has_flow:
             self._add_flow_of(h, m)
         if self.has_one_gp:
@@ -166,6 +176,10 @@ class GrandparentProgram:
             column, row = which, self._one_gp[p, c]
         if self.has_no_gp:
             column, row = np.concatenate([column, which]), np.concatenate([row, self._no_gp[g, p]])
+        cut, triples, _ = self.cuts.triples
+        of_cut = self.z_gp[tuple(triples.T)] - self.program.columns
+        new = of_cut >= 0
+        column, row = np.concatenate([column, of_cut[new]]), np.concatenate([row, self._cut_rows[cut[new]]])
         self.program.add_columns(scores, Entries.of(k, column, row, np.ones(len(row))))
         self.g, self.p, self.c = (np.concatenate(pair) for pair in ((self.g, g), (self.p, p), (self.c, c)))
 
@@ -188,6 +202,33 @@ class GrandparentProgram:
         rows = self._add(-math.inf, 1.0, parts, len(g))
         self.arc_gp = np.concatenate([self.arc_gp, np.stack([g, p, c], 1)])
         self._arc_gp_rows = np.concatenate([self._arc_gp_rows, rows])
+
+    def add_cuts(self, cuts: Cuts) -> None:
+        """Rows of cuts."""
+        row, column, value = (np.concatenate(pair) for pair in zip(*self._entries(cuts), strict=True))
+        count = len(cuts.high)
+        entries = Entries.of(count, row, column, value)
+        self._cut_rows = np.concatenate([self._cut_rows, self.program.rows + np.arange(count)])
+        self.program.add_rows(np.full(count, -np.inf), cuts.high, entries)
+        self.cuts = self.cuts + cuts
+
+    def _entries(self, cuts: Cuts) -> Iterator[tuple[Ints, Ints, Doubles]]:
+        """Row, column and value of what there is of arcs, and of triples."""
+        for (row, at, value), columns in ((cuts.arcs, self.z), (cuts.triples, self.z_gp)):
+            column = columns[tuple(at.T)]
+            yield row[column >= 0], column[column >= 0], value[column >= 0]
+
+    def new_cuts(self, z: Doubles, values: Doubles, least: float) -> Cuts:
+        """Cuts that a solution violates by more than ``least``: NoCycle, or if there are none the others."""
+        found = no_cycle(z, least)
+        if not len(found.high):
+            weight = self.triple_weights(values, self.g, self.p, self.c)
+            some = weight > least
+            triples = np.stack([self.g, self.p, self.c], 1)[some]
+            y = np.zeros(self.z_gp.shape)
+            y[tuple(triples.T)] = weight[some]
+            found = no_cycle_gp(z, y, triples, least) + triangle(z, y, triples, least)
+        return found.without(self.cuts)
 
     def _add(self, low: float, high: float, parts: list[tuple[Ints, Ints, float]], count: int) -> Ints:
         """Rows of entries (row, column, value); their numbers."""
@@ -228,7 +269,13 @@ class GrandparentProgram:
             np.maximum(prices[self._gp_arc_rows], 0.0),
             np.maximum(prices[self._child_arc_rows], 0.0),
             np.maximum(prices[self._arc_gp_rows], 0.0),
+            np.maximum(prices[self._cut_rows], 0.0),
         )
+
+    def objective(self, duals: Duals) -> float:
+        """What duals are worth."""
+        of_words = duals.one_head.sum() + duals.one_root + self.n * duals.source + duals.consume.sum()
+        return float(of_words + duals.arc_gp.sum() + duals.cuts @ self.cuts.high)
 
     def budgets(self, duals: Duals) -> Doubles:
         """What each arc's own dual constraint leaves for its dual of OneGP, or its slack where it has none [N, N]."""
@@ -238,6 +285,8 @@ class GrandparentProgram:
         no_flow = np.maximum(potential[:, None] - potential[None, :], 0.0)
         budget = duals.one_head[None, :] - self.scores - self.n * (no_flow + duals.no_gp)
         budget[0] += duals.one_root
+        cut, pair, value = self.cuts.arcs
+        np.add.at(budget, tuple(pair.T), duals.cuts[cut] * value)
         g, p, c = self.arc_gp.T
         np.add.at(budget, (g, p), duals.arc_gp)
         np.add.at(budget, (p, c), duals.arc_gp)

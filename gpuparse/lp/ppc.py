@@ -8,7 +8,8 @@ rows that the solution violates (cut). Beyond the paper:
   are worth at most, and no more is asked of it.
 - What an arc has to spare may also pay for the grandparents that go through it as (g, p), by the duals of their rows
   GPArc: these need not be columns as long as they are worth no more together.
-- Flow joins when the solution is no tree and nothing else is left to do.
+- In place of flow there are cuts, where they are violated and nothing else is left to do. If the paper's polytope is
+  wanted it is then that flow joins.
 - Every round gives a bound: with the greatest reduced cost of any column of a word added to that word's dual of OneHead
   the duals are feasible for the whole program. It is computed here, whatever the solver says. A tree that reaches it is
   best, and nothing more is to be solved.
@@ -21,13 +22,11 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuparse.lp.grandparents import Doubles, Duals, GrandparentProgram, Ints
+from gpuparse.lp.grandparents import Bools, Doubles, Duals, GrandparentProgram, Ints, Polytope
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import FAR
 
-Bools = npt.NDArray[np.bool_]
 VIOLATED = 1e-7  # of a row
 PENALTY = 1e4  # of artificial columns, at first
 PRICED = 1e-9  # a reduced cost above this is positive
@@ -78,6 +77,7 @@ class Sentence:
     rounding: float
     bound: float
     seconds: float = math.inf
+    polytope: Polytope = "tight"
     tree: Ints | None = None
     score: float = -math.inf
     z: Doubles | None = None
@@ -135,7 +135,7 @@ class Sentence:
         self._values = found.values
         self.z = self.program.weights(found.values)
         self._duals = duals = self.program.duals(found.prices)
-        self._objective = duals.objective(self.program.n)
+        self._objective = self.program.objective(duals)
         ceiling = self.program.budgets(duals)
         ceiling[self.forbidden | (self.arcs == -np.inf)] = np.inf
         self._ceiling = ceiling
@@ -166,14 +166,27 @@ class Sentence:
         return np.unique(wanted, axis=0) if len(wanted) else wanted
 
     def _finish(self) -> None:
-        """Nothing is left to price or cut: the linear program is solved, unless flow is missing, or artificial columns
+        """Nothing is left to price or cut: the linear program is solved, unless there are cycles, or artificial columns
         were too cheap."""
-        if not self.program.has_flow:
+        if self.polytope == "tight":
+            if self._cut_more():
+                return
+        elif not self.program.has_flow:
             self.program.add_flow()
             return
         self.done = not self._lacking or self.impossible or self.penalty >= 1e12
         if not self.done:
             self._charge(100 * self.penalty)
+
+    def _cut_more(self) -> bool:
+        """Cuts that the solution violates; whether there are any."""
+        assert self.z is not None
+        program = self.program
+        heads = self.z.copy()
+        heads[0, 1:] += self._values[program.artificial][: program.n]
+        found = program.new_cuts(heads, self._values, VIOLATED)
+        program.add_cuts(found)
+        return len(found.high) > 0
 
     def _charge(self, penalty: float) -> None:
         """Let artificial columns cost so much."""
@@ -209,12 +222,14 @@ class Sentence:
         # Triples that are columns: feasible, but for rounding. What is raised for the others only helps them.
         g, p, c = program.g, program.p, program.c
         costs = self._scores - np.minimum(duals.one_gp, self._ceiling)[p, c] - duals.no_gp[g, p]
-        at = np.full(program.z_gp.shape, -1, dtype=np.int32) if len(program.gp_arc) + len(program.arc_gp) else None
-        if at is not None:
+        cut, of_cuts, value = program.cuts.triples
+        rows = (program.gp_arc, -duals.gp_arc), (program.arc_gp, duals.arc_gp), (of_cuts, -duals.cuts[cut] * value)
+        if any(len(triples) for triples, _ in rows):
+            at = np.full(program.z_gp.shape, -1, dtype=np.int32)
             at[g, p, c] = np.arange(len(g))
-            for triples, prices, sign in ((program.gp_arc, duals.gp_arc, -1.0), (program.arc_gp, duals.arc_gp, 1.0)):
+            for triples, prices in rows:
                 place = at[tuple(triples.T)]
-                np.add.at(costs, place[place >= 0], sign * prices[place >= 0])
+                np.add.at(costs, place[place >= 0], prices[place >= 0])
         allowed = np.isfinite(self._ceiling[p, c]) & np.isfinite(self._ceiling[g, p])
         np.maximum.at(worst, c[allowed], costs[allowed])
         return worst

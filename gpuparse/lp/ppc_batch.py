@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.branch import branch_and_bound, offer_tree
-from gpuparse.lp.grandparents import Doubles, Ints, allowed
+from gpuparse.lp.grandparents import Doubles, Ints, Polytope, allowed
 from gpuparse.lp.ppc import CLOSE, Answer, Question, Sentence
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
@@ -37,6 +37,7 @@ def parse_price_cut(
     *,
     single_root: bool = True,
     exact: bool = False,
+    polytope: Polytope = "tight",
     seconds: float = math.inf,
     threads: int | None = None,
 ) -> Solved:
@@ -44,6 +45,7 @@ def parse_price_cut(
 
     Args:
         arcs: scores with the best labels in them; sentences have a tree if only arcs count.
+        polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
         seconds: for a sentence, in its solver and branches; then its best tree so far, and the bound.
         threads: that solve programs side by side; by default as many as there are processors.
@@ -52,7 +54,7 @@ def parse_price_cut(
     program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. Waits for the device.
     """
     pricing = Pricing(parts)
-    sentences = _begin(arcs, pricing, single_root, seconds)
+    sentences = _begin(arcs, pricing, single_root, polytope, seconds)
     count = max(1, min(threads or os.cpu_count() or 1, len(sentences)))
     with ThreadPoolExecutor(count) as pool:
         live = [b for b, sentence in enumerate(sentences) if not sentence.done]
@@ -74,7 +76,9 @@ def parse_price_cut(
     return _collect(arcs, sentences, pricing, solved, ends)
 
 
-def _begin(arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, seconds: float) -> list[Sentence]:
+def _begin(
+    arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, polytope: Polytope, seconds: float
+) -> list[Sentence]:
     """The sentences with their first trees and columns: the best trees by arcs alone, and were every arc's grandparent
     the best that it can have; their arcs and those of each word's best heads, and the grandparents among these."""
     with torch.no_grad():
@@ -96,7 +100,9 @@ def _begin(arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, 
         pricing.units.append(units)
         possible = trees[0][b, 1] >= 0
         bound = units.arcs(table, best)[candidates[0][1:], np.arange(1, len(table))].sum() if possible else -math.inf
-        sentence = Sentence(units.arcs(table, best), single_root, units.rounding, float(bound) + CLOSE, seconds)
+        sentence = Sentence(
+            units.arcs(table, best), single_root, units.rounding, float(bound) + CLOSE, seconds, polytope
+        )
         sentences.append(sentence)
         for heads in candidates:
             sentence.offer(heads, _tree_cost(units, heads, b, table, best, pricing))

@@ -13,7 +13,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.lp import ppc, pricing
 from gpuparse.lp.brute import solve_whole
-from gpuparse.lp.grandparents import POLYTOPES, GrandparentProgram, legal_arcs, legal_triples
+from gpuparse.lp.grandparents import POLYTOPES, PRICED, GrandparentProgram, legal_arcs, legal_triples
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.solver import Status
 from gpuparse.nn.trilinear import TrilinearParts
@@ -71,16 +71,18 @@ def test_certified_trees_are_best(single_root: bool, forbidden: float) -> None:
 
 
 @roots
-def test_the_same_value_as_the_whole_program(single_root: bool) -> None:
+@pytest.mark.parametrize("polytope", PRICED)
+def test_the_same_value_as_the_whole_program(single_root: bool, polytope: str) -> None:
     fractional = 0
     for seed in range(12):
         scores = instance(seed, forbidden=0.1 * (seed % 2))
+        options = {"single_root": single_root, "polytope": polytope}
         try:
-            whole = gp.decode(scores, "lp", single_root=single_root)
+            whole = gp.decode(scores, "lp", **options)
         except ValueError:  # no tree at all
             continue
-        lazy = gp.decode(scores, "lp", single_root=single_root, lazy_rows=True)
-        found = gp.decode(scores, "ppc", single_root=single_root)
+        lazy = gp.decode(scores, "lp", **options, lazy_rows=True)
+        found = gp.decode(scores, "ppc", **options)
         torch.testing.assert_close(lazy.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
         torch.testing.assert_close(found.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
         assert bool((found.stats["added"] <= whole.stats["added"]).all())
@@ -90,13 +92,15 @@ def test_the_same_value_as_the_whole_program(single_root: bool) -> None:
 
 @pytest.mark.parametrize("polytope", POLYTOPES)
 def test_polytopes(polytope: str) -> None:
-    """All hold every tree; none is tighter than "all"."""
+    """All hold every tree; none is tighter than "all", but for "tight", than which none is tighter."""
     for seed in range(6):
         scores = instance(seed)
         expected = best(scores, True)
         found = gp.decode(scores, "lp", polytope=polytope)
         assert bool((found.stats["relaxed"] >= expected - 1e-9).all())
-        assert bool((found.stats["relaxed"] >= gp.decode(scores, "lp").stats["relaxed"] - 1e-7).all())
+        of_all = gp.decode(scores, "lp", polytope="all").stats["relaxed"]
+        tighter, looser = (found.stats["relaxed"], of_all)[:: 1 if polytope == "tight" else -1]
+        assert bool((looser >= tighter - 1e-7).all())
         torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-8)
 
 
@@ -300,9 +304,9 @@ def test_errors() -> None:
             gp.decode(scores, method, time_limit=-1.0)
     with pytest.raises(ValueError, match="threads must be a whole number from 1 on, got 0"):
         gp.decode(scores, "ppc", threads=0)
-    with pytest.raises(ValueError, match="lazy_rows goes with polytope"):
+    with pytest.raises(ValueError, match="lazy_rows goes with polytope all or tight"):
         gp.decode(scores, "lp", polytope="arcgp", lazy_rows=True)
-    with pytest.raises(ValueError, match="polytope must be one of arcgp, onegp, all"):
+    with pytest.raises(ValueError, match="polytope must be one of arcgp, onegp, all, tight"):
         gp.decode(scores, "lp", polytope="some")
 
 
