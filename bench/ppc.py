@@ -2,9 +2,10 @@
 
     python bench/ppc.py [train] [table1] [table2] [exact] [random] [--languages danish,...] [--kinds templates,...]
 
-table1: the linear program by parse, price and cut against brute force, the same solver, one thread each; runtime by
-length as PNG. table2: the three polytopes by brute force. exact: with branch and bound, all dev sentences. random:
-small instances against all trees. Parsers are trained by belief propagation, into bench/results/ppc.
+table1: the linear program by parse, price and cut against brute force, the same solver, one thread each, of the paper's
+polytope ("all"); the tighter one beside it; runtime by length as PNG. table2: all polytopes by brute force, the tighter
+one against parse, price and cut. exact: with branch and bound, all dev sentences. random: small instances against all
+trees. Parsers are trained by belief propagation, into bench/results/ppc.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import torch
 from commands import RESULTS, Goal, add_treebanks, leave, print_goals, treebanks, whole
 from enumeration import all_trees
 from ppc_models import KINDS, LANGUAGES, Scored, scored, train
-from timing import LOG, OUT, environment, new_table, print_environment, write_json
+from ppc_tables import report1, report2, report3
+from timing import LOG, OUT, environment, print_environment, write_json
 from torch import Tensor
 
 import gpuparse as gp
@@ -28,16 +30,6 @@ from gpuparse.lp.grandparents import POLYTOPES
 from gpuparse.parts import legal_triples
 
 PARTS = ("train", "table1", "table2", "exact", "random")
-PAPER_1 = {  # speed over brute force, percent scored, added and integral, UAS
-    "italian": (7.6, 6, 5, 98, 88),
-    "hungarian": (3.8, 12, 7, 97, 81),
-    "danish": (3.9, 13, 7, 97, 88),
-}
-PAPER_2 = {  # of Hungarian: speed relative to arcgp, percent integral
-    "arcgp": (1.0, 71),
-    "onegp": (1.62, 3),
-    "all": (1.05, 97),
-}
 
 
 class Count:
@@ -71,54 +63,68 @@ def right(heads: Tensor, gold: Tensor) -> int:
     return int(((heads == gold) & (gold >= 0)).sum())
 
 
+def off_by(found: gp.Parse, whole_: gp.Parse) -> float:
+    """The greatest difference of two linear programs' values, relative to those above 1."""
+    one, other = found.stats["relaxed"], whole_.stats["relaxed"]
+    return float(((one - other).abs() / other.abs().clamp(min=1.0)).max())
+
+
 def table1(name: str, kind: str, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Brute force and parse, price and cut on the sentences of a language, batch by batch."""
-    count = Count()
+    count, rows = Count(), []
     apart = objective = 0.0
-    rows = []
     for batch in _batches(name, kind, args, directory, args.words):
         scores, lengths = batch.scores, batch.scores.lengths
         legal = int(legal_triples("grandparents", lengths, scores.arcs.shape[1]).sum())
-        found, seconds = timed(fresh(scores), "ppc", threads=1)
-        whole_, brute = timed(fresh(scores), "lp", lazy_rows=args.lazy_rows)
-        difference = (found.stats["relaxed"] - whole_.stats["relaxed"]).abs()
-        apart = max(apart, float((difference / whole_.stats["relaxed"].abs().clamp(min=1.0)).max()))
+        found, seconds = timed(fresh(scores), "ppc", threads=1, polytope="all")
+        tight, of_tight = timed(fresh(scores), "ppc", threads=1)
+        whole_, brute = timed(fresh(scores), "lp", polytope="all", lazy_rows=args.lazy_rows)
+        apart = max(apart, off_by(found, whole_))
         objective += float(found.stats["relaxed"].sum())
         count.add(
             sentences=len(lengths),
             words=int(lengths.sum()),
             legal=legal,
             seconds=seconds,
+            tight=of_tight,
             brute=brute,
             scored=int(found.stats["scored"].sum()),
             added=int(found.stats["added"].sum()),
+            scored_tight=int(tight.stats["scored"].sum()),
             integral=int(found.stats["integral"].sum()),
+            integral_tight=int(tight.stats["integral"].sum()),
             iterations=int(found.iterations.sum()),
             right=right(found.heads, batch.heads),
         )
         rows.append((float(lengths.double().mean()), seconds / len(lengths), brute / len(lengths)))
         LOG.print(f"{name}, {kind}: {int(count['sentences'])} sentences, longest {int(lengths.max())}")
+    sentences = count["sentences"]
     return {
-        "sentences": int(count["sentences"]),
+        "sentences": int(sentences),
         "ratio": count["brute"] / count["seconds"],
-        "per_second": count["sentences"] / count["seconds"],
+        "ratio_tight": count["brute"] / count["tight"],
+        "per_second": sentences / count["seconds"],
         "scored": 100 * count["scored"] / count["legal"],
+        "scored_tight": 100 * count["scored_tight"] / count["legal"],
         "added": 100 * count["added"] / count["legal"],
-        "objective": objective / count["sentences"],
+        "objective": objective / sentences,
         "objective_difference": apart,
-        "integral": 100 * count["integral"] / count["sentences"],
+        "integral": 100 * count["integral"] / sentences,
+        "integral_tight": 100 * count["integral_tight"] / sentences,
         "uas": 100 * count["right"] / count["words"],
-        "iterations": count["iterations"] / count["sentences"],
+        "iterations": count["iterations"] / sentences,
         "by_length": rows,
     }
 
 
 def table2(name: str, kind: str, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """The three polytopes by brute force."""
-    counts = {polytope: Count() for polytope in POLYTOPES}
+    """The polytopes by brute force; the value of the tightest, by parse, price and cut too."""
+    counts, apart = {polytope: Count() for polytope in POLYTOPES}, 0.0
     for batch in _batches(name, kind, args, directory, args.words2):
         for polytope, count in counts.items():
             found, seconds = timed(fresh(batch.scores), "lp", polytope=polytope)
+            if polytope == "tight":
+                apart = max(apart, off_by(gp.decode(fresh(batch.scores), "ppc", threads=1), found))
             count.add(
                 sentences=len(batch.heads),
                 words=int(batch.scores.lengths.sum()),
@@ -131,6 +137,7 @@ def table2(name: str, kind: str, args: argparse.Namespace, directory: Path) -> d
             "ratio": counts["arcgp"]["seconds"] / count["seconds"],
             "integral": 100 * count["integral"] / count["sentences"],
             "uas": 100 * count["right"] / count["words"],
+            **({"objective_difference": apart} if polytope == "tight" else {}),
         }
         for polytope, count in counts.items()
     }
@@ -140,8 +147,10 @@ def exact(name: str, kind: str, args: argparse.Namespace, directory: Path) -> di
     """All sentences with branch and bound."""
     count = Count()
     for batch in _batches(name, kind, args, directory, 10**9):
-        found, seconds = timed(batch.scores, "ppc", exact=True, time_limit=args.time_limit)
+        found, seconds = timed(fresh(batch.scores), "ppc", exact=True, time_limit=args.time_limit)
+        of_all = gp.decode(fresh(batch.scores), "ppc", polytope="all", time_limit=args.time_limit)
         count.add(
+            integral_all=int(of_all.stats["integral"].sum()),
             sentences=len(found.heads),
             words=int(batch.scores.lengths.sum()),
             seconds=seconds,
@@ -155,7 +164,8 @@ def exact(name: str, kind: str, args: argparse.Namespace, directory: Path) -> di
         "sentences": int(count["sentences"]),
         "certified": 100 * count["certified"] / count["sentences"],
         "not_certified": int(count["sentences"] - count["certified"]),
-        "integral": 100 * count["integral"] / count["sentences"],
+        "integral_tight": 100 * count["integral"] / count["sentences"],
+        "integral_all": 100 * count["integral_all"] / count["sentences"],
         "branches": count["branches"] / max(1.0, count["branched"]),
         "per_second": count["sentences"] / count["seconds"],
         "uas": 100 * count["right"] / count["words"],
@@ -205,22 +215,6 @@ def random(instances: int) -> dict[str, int]:
     return {"instances": done, "wrong": wrong, "certified": certified, "without a tree": treeless}
 
 
-def draw(results: dict[str, dict[str, Any]]) -> None:
-    from matplotlib.figure import Figure
-
-    page = Figure(figsize=(6, 4), layout="constrained")
-    axes = page.add_subplot()
-    for name, result in results.items():
-        rows = sorted(result["by_length"])
-        line = axes.plot([x for x, _, _ in rows], [1000 * y for _, y, _ in rows], label=f"{name}, price and cut")
-        axes.plot([x for x, _, _ in rows], [1000 * y for _, _, y in rows], ":", color=line[0].get_color())
-    axes.set(xlabel="words", ylabel="ms a sentence (dotted: brute force)", yscale="log")
-    axes.legend()
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    page.savefig(RESULTS / "ppc.png", dpi=150)
-    LOG.print("written: bench/results/ppc.png")
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; default: all")
@@ -261,86 +255,20 @@ def main() -> int:
         for name, kind in pairs:
             train(name, kind, directory, args.models, args.threads)
     if "table1" in args.parts:
-        tables = {f"{name}, {kind}": table1(name, kind, args, directory) for name, kind in pairs}
-        results["table1"] = tables
-        columns = (
-            *(">×", ">/s", ">% scored", ">% added", ">% integral", ">UAS", ">objective", ">off by", ">rounds"),
-            "paper ×, %",
-        )
-        table = new_table(f"Table 1: over brute force, up to {args.words} words", "", *columns)
-        for title, r in tables.items():
-            paper = PAPER_1.get(title.split(",")[0])
-            table.add_row(
-                f"{title} ({r['sentences']})",
-                *(f"{r[k]:.1f}" for k in ("ratio", "per_second", "scored", "added", "integral", "uas", "objective")),
-                f"{r['objective_difference']:.0e}",
-                f"{r['iterations']:.1f}",
-                " / ".join(map(str, paper)) if paper else "",
-            )
-        OUT.print(table)
-        draw(tables)
-        goals += goals1(tables)
+        results["table1"] = {f"{name}, {kind}": table1(name, kind, args, directory) for name, kind in pairs}
+        goals += report1(results["table1"], args.words)
     if "table2" in args.parts:
-        results["table2"] = two = {f"{name}, {kind}": table2(name, kind, args, directory) for name, kind in pairs}
-        table = new_table(
-            f"Table 2: polytopes by brute force, up to {args.words2} words", "", "", ">×", ">% integral", ">UAS"
-        )
-        for title, r in two.items():
-            for polytope, x in r.items():
-                table.add_row(title, polytope, f"{x['ratio']:.2f}", f"{x['integral']:.1f}", f"{x['uas']:.2f}")
-        OUT.print(table)
-        OUT.print("paper, Hungarian: " + ", ".join(f"{k} {a} × {b} %" for k, (a, b) in PAPER_2.items()))
-        tighter = [r["all"]["integral"] - r["arcgp"]["integral"] for r in two.values()]
-        goals.append(Goal("integral, all less arcgp, the least", min(tighter), 0.0, unit=" points", digits=2))
+        results["table2"] = {f"{name}, {kind}": table2(name, kind, args, directory) for name, kind in pairs}
+        goals += report2(results["table2"], args.words2)
     if "exact" in args.parts:
-        results["exact"] = proofs = {f"{name}, {kind}": exact(name, kind, args, directory) for name, kind in pairs}
-        table = new_table(
-            "With branch and bound", "", ">sentences", ">% certified", ">% integral", ">nodes", ">/s", ">UAS"
-        )
-        for title, r in proofs.items():
-            table.add_row(
-                title,
-                str(r["sentences"]),
-                *(f"{r[k]:.2f}" for k in ("certified", "integral", "branches", "per_second", "uas")),
-            )
-        OUT.print(table)
-        goals.append(Goal("certified with exact=True, the least", min(r["certified"] for r in proofs.values()), 100.0))
-        goals.append(
-            Goal(
-                "integral, polytope all, the least",
-                min(r["integral"] for r in proofs.values()),
-                97,
-                99,
-                unit=" %",
-                digits=2,
-            )
-        )
+        results["exact"] = {f"{name}, {kind}": exact(name, kind, args, directory) for name, kind in pairs}
+        goals += report3(results["exact"])
     if "random" in args.parts:
         results["random"] = small = random(args.instances)
         OUT.print(f"random: {small}")
         goals.append(Goal(f"wrong of {small['instances']} random instances", small["wrong"], 0, most=True, digits=0))
     write_json(RESULTS / f"ppc{suffix}.json", results)
     return print_goals("Bars", goals)
-
-
-def goals1(tables: dict[str, dict[str, Any]]) -> list[Goal]:
-    """Those of table1."""
-    hungarian, english = tables.get("hungarian, templates"), tables.get("english, trilinear")
-    goals = [
-        Goal(
-            "objective off that of brute force, by its size, the most, × 1e6",
-            1e6 * max(r["objective_difference"] for r in tables.values()),
-            1.0,
-            most=True,
-            digits=3,
-        )
-    ]
-    if hungarian:
-        goals.append(Goal("over brute force, Hungarian, templates", hungarian["ratio"], 8, 25, unit=" ×"))
-        goals.append(Goal("scored, Hungarian, templates", hungarian["scored"], 12, 5, most=True, unit=" %"))
-    if english:
-        goals.append(Goal("scored, English, trilinear", english["scored"], 25, 10, most=True, unit=" %"))
-    return goals
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The program begins with few arcs and grandparents. A round solves it (parse), as
 cost under its duals (price; ``gpuparse.ops.pricing`` does it for a batch), and adds these, the arcs that they need, and
 rows that the solution violates (cut). Beyond the paper:
 
+- Grandparents bring their row GPArc with them: this takes half the rounds that it takes if rows join where violated.
 - Arcs join like grandparents do. The dual of OneGP(p, c) is free, so an arc that is no column has what its grandparents
   are worth at most, and no more is asked of it.
 - What an arc has to spare may also pay for the grandparents that go through it as (g, p), by the duals of their rows
@@ -257,13 +258,9 @@ class Sentence:
             self.tree, self.score = heads, score
 
     def _cut(self) -> Ints:
-        """Rows that the solution violates (4.4); returns triples that should be columns first."""
+        """Rows ArcGP that the solution violates (4.4); returns triples that should be columns first."""
         assert self.z is not None
         program, z = self.program, self.z
-        g, p, c = program.g, program.p, program.c
-        over = program.triple_weights(self._values, g, p, c) > z[g, p] + VIOLATED
-        if over.any():
-            program.add_gp_arc(g[over], p[over], c[over])
         h, m = np.nonzero(z > VIOLATED)
         one, other = np.nonzero(m[:, None] == h[None, :])
         g, p, c = h[one], m[one], m[other]
@@ -284,6 +281,7 @@ class Sentence:
         arcs = arcs[program.z[tuple(arcs.T)] < 0]
         program.add_arcs(arcs[:, 0], arcs[:, 1])
         program.add_triples(g, p, c, scores)
+        program.add_gp_arc(g, p, c)
         self._scores = np.concatenate([self._scores, scores])
         arcs = arcs[arcs[:, 0] > 0]
         if not len(arcs) or self.z is None:
