@@ -164,7 +164,7 @@ class Sentence:
         wanted = np.concatenate([violated, needed])
         if not len(wanted) and (program.program.columns, program.program.rows) == before:
             self._finish()
-        return np.unique(wanted, axis=0) if len(wanted) else wanted
+        return _distinct(wanted, program.N)
 
     def _finish(self) -> None:
         """Nothing is left to price or cut: the linear program is solved, unless there are cycles, or artificial columns
@@ -277,8 +277,9 @@ class Sentence:
             return NONE
         program = self.program
         g, p, c = triples.T
-        arcs = np.unique(np.concatenate([triples[:, :2], triples[:, 1:]]), axis=0)
-        arcs = arcs[program.z[tuple(arcs.T)] < 0]
+        needed = np.zeros(program.z.shape, dtype=bool)
+        needed[g, p] = needed[p, c] = True
+        arcs = np.argwhere(needed & (program.z < 0))
         program.add_arcs(arcs[:, 0], arcs[:, 1])
         program.add_triples(g, p, c, scores)
         program.add_gp_arc(g, p, c)
@@ -296,6 +297,12 @@ class Sentence:
 def is_best(score: float, bound: float, rounding: float) -> bool:
     """Whether a tree of this cost is best, but for rounding."""
     return score >= bound - CLOSE * (1 + abs(score)) - rounding
+
+
+def _distinct(triples: Ints, N: int) -> Ints:
+    """Triples [T, 3], each once, in order."""
+    g, p, c = triples.T
+    return np.stack(np.unravel_index(np.unique((g * N + p) * N + c), (N, N, N)), 1)
 
 
 def _best_of_each(group: Ints, costs: Doubles, most: int) -> Ints:

@@ -10,6 +10,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,27 +94,43 @@ def _begin(
     sentences = []
     for b, at in enumerate(own):
         table, best = scores[b, at, at], over[b, at, at]
+        (inside, triples), of_triples = first[b], known[b]
+        g, p, c = triples.T
+        candidates = [_Tree.of(tree[b, at].astype(np.int64), triples) for tree in trees if tree[b, 1] >= 0]
         units = Units.of(table, best)
-        candidates = [tree[b, at].astype(np.int64) for tree in trees if tree[b, 1] >= 0]
-        costs = [_tree_cost(units, heads, b, table, best, pricing) for heads in candidates]
-        units = units.scaled(-max(costs, default=-math.inf))
+        costs = units.triples(p, c, of_triples)
+        near = max((tree.cost(units.arcs(table, best), costs) for tree in candidates), default=-math.inf)
+        units = units.scaled(-near)
         pricing.units.append(units)
+        arcs_, costs = units.arcs(table, best), units.triples(p, c, of_triples)
         possible = trees[0][b, 1] >= 0
-        bound = units.arcs(table, best)[candidates[0][1:], np.arange(1, len(table))].sum() if possible else -math.inf
-        sentence = Sentence(
-            units.arcs(table, best), single_root, units.rounding, float(bound) + CLOSE, seconds, polytope
-        )
+        bound = arcs_[candidates[0].heads[1:], np.arange(1, len(table))].sum() if possible else -math.inf
+        sentence = Sentence(arcs_, single_root, units.rounding, float(bound) + CLOSE, seconds, polytope)
         sentences.append(sentence)
-        for heads in candidates:
-            sentence.offer(heads, _tree_cost(units, heads, b, table, best, pricing))
+        for tree in candidates:
+            sentence.offer(tree.heads, tree.cost(arcs_, costs))
         sentence.done = sentence.certified or not possible
         if not sentence.done:
-            inside, triples = first[b]
-            g, p, c = triples.T
-            cost, here = units.triples(p, c, known[b]), sentence.arcs > -np.inf
-            there = (cost > -np.inf) & here[g, p] & here[p, c]
-            sentence.begin(inside[here[tuple(inside.T)]], triples[there], cost[there])
+            here = arcs_ > -np.inf
+            there = (costs > -np.inf) & here[g, p] & here[p, c]
+            sentence.begin(inside[here[tuple(inside.T)]], triples[there], costs[there])
     return sentences
+
+
+class _Tree(NamedTuple):
+    """Heads [N], and which of a sentence's first triples are the tree's."""
+
+    heads: Ints
+    own: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, heads: Ints, triples: Ints) -> _Tree:
+        g, p, c = triples.T
+        return cls(heads, (heads[c] == p) & (heads[p] == g))
+
+    def cost(self, arcs: Doubles, triples: Doubles) -> float:
+        """-inf if it has a forbidden part."""
+        return float(arcs[self.heads[1:], np.arange(1, len(arcs))].sum() + triples[self.own].sum())
 
 
 def _columns(arcs: Doubles, trees: list[npt.NDArray[np.int64]], b: int) -> tuple[Ints, Ints]:
@@ -130,15 +147,6 @@ def _columns(arcs: Doubles, trees: list[npt.NDArray[np.int64]], b: int) -> tuple
     both = inside[:, :, None] & inside[None]
     both[np.arange(N), :, np.arange(N)] = False
     return np.argwhere(inside), np.argwhere(both)
-
-
-def _tree_cost(units: Units, heads: Ints, b: int, arcs: Doubles, over: Doubles, pricing: Pricing) -> float:
-    """The cost of a tree, -inf if it has a forbidden part."""
-    word = np.arange(1, len(heads))
-    inner = word[heads[1:] > 0]
-    triples = np.stack([heads[heads[inner]], heads[inner], inner], 1)
-    of_triples = units.triples(heads[inner], inner, pricing.score(np.full(len(triples), b), triples))
-    return float(units.arcs(arcs, over)[heads[1:], word].sum() + of_triples.sum())
 
 
 def _scores(triples: dict[int, Ints], pricing: Pricing) -> dict[int, Doubles]:
