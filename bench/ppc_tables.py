@@ -1,0 +1,114 @@
+"""The tables of bench/ppc.py beside those of the paper, what is to be reached, and a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commands import RESULTS, Goal
+from timing import LOG, OUT, new_table
+
+PAPER_1 = {  # speed over brute force, percent scored, added and integral, UAS
+    "italian": (7.6, 6, 5, 98, 88),
+    "hungarian": (3.8, 12, 7, 97, 81),
+    "danish": (3.9, 13, 7, 97, 88),
+}
+PAPER_2 = {  # relative speed and percent integral
+    "italian": {"arcgp": (1.0, 77), "onegp": (10.0, 9), "all": (12.0, 98)},
+    "hungarian": {"arcgp": (1.0, 71), "onegp": (1.62, 3), "all": (1.05, 97)},
+}
+Results = dict[str, dict[str, Any]]
+
+
+def report1(tables: Results, words: int) -> list[Goal]:
+    """Print table 1; returns what is to be reached."""
+    shown = {
+        ">×": "ratio",
+        ">× tight": "ratio_tight",
+        ">/s": "per_second",
+        ">% scored": "scored",
+        ">tight": "scored_tight",
+        ">% added": "added",
+        ">% integral": "integral",
+        ">tight ": "integral_tight",
+        ">UAS": "uas",
+        ">objective": "objective",
+    }
+    columns = (*shown, ">off by", ">rounds", "paper ×, % scored, added, integral, UAS")
+    table = new_table(f"Table 1: over brute force, up to {words} words", "", *columns)
+    for title, r in tables.items():
+        paper = PAPER_1.get(title.split(",")[0])
+        table.add_row(
+            f"{title} ({r['sentences']})",
+            *(f"{r[key]:.1f}" for key in shown.values()),
+            f"{r['objective_difference']:.0e}",
+            f"{r['iterations']:.1f}",
+            " / ".join(map(str, paper)) if paper else "",
+        )
+    OUT.print(table)
+    draw(tables)
+    worst = 1e6 * max(r["objective_difference"] for r in tables.values())
+    goals = [Goal("objective off that of brute force, by its size, the most, × 1e6", worst, 1.0, most=True, digits=3)]
+    if hungarian := tables.get("hungarian, templates"):
+        goals.append(Goal("over brute force, Hungarian, templates", hungarian["ratio"], 8, 25, unit=" ×"))
+        goals.append(Goal("scored, Hungarian, templates", hungarian["scored"], 12, 5, most=True, unit=" %"))
+    if english := tables.get("english, trilinear"):
+        goals.append(Goal("scored, English, trilinear", english["scored"], 25, 10, most=True, unit=" %"))
+    return goals
+
+
+def report2(tables: Results, words: int) -> list[Goal]:
+    """Print table 2."""
+    columns = ("", "", ">×", ">% integral", ">UAS", ">paper ×", ">% integral ")
+    table = new_table(f"Table 2: polytopes by brute force, up to {words} words", *columns)
+    for title, result in tables.items():
+        for polytope, r in result.items():
+            paper = PAPER_2.get(title.split(",")[0], {}).get(polytope)
+            figures = f"{r['ratio']:.2f}", f"{r['integral']:.1f}", f"{r['uas']:.2f}"
+            table.add_row(title, polytope, *figures, *(map(str, paper) if paper else ("", "")))
+    OUT.print(table)
+    worst = 1e6 * max(r["tight"]["objective_difference"] for r in tables.values())
+    tighter = min(r["all"]["integral"] - r["arcgp"]["integral"] for r in tables.values())
+    faster = min(r["all"]["ratio"] for r in tables.values())
+    return [
+        Goal("integral, all less arcgp, the least", tighter, 0.0, unit=" points", digits=2),
+        Goal("speed, all over arcgp, the least", faster, 1.0, unit=" ×", digits=2),
+        Goal("objective of tight off that of brute force, × 1e6", worst, 1.0, most=True, digits=3),
+    ]
+
+
+def report3(tables: Results) -> list[Goal]:
+    """Print what branch and bound came to."""
+    shown = {
+        ">% certified": "certified",
+        ">% integral, all": "integral_all",
+        ">tight": "integral_tight",
+        ">nodes": "branches",
+        ">/s": "per_second",
+        ">UAS": "uas",
+    }
+    table = new_table("With branch and bound, all sentences", "", ">sentences", *shown)
+    for title, r in tables.items():
+        table.add_row(title, str(r["sentences"]), *(f"{r[key]:.2f}" for key in shown.values()))
+    OUT.print(table)
+    goals = [Goal("certified with exact=True, the least", min(r["certified"] for r in tables.values()), 100.0)]
+    for polytope in ("all", "tight"):
+        least = min(r[f"integral_{polytope}"] for r in tables.values())
+        goals.append(Goal(f"integral, polytope {polytope}, the least", least, 97, 99, unit=" %", digits=2))
+    return goals
+
+
+def draw(results: Results) -> None:
+    """Runtime by length as PNG."""
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.add_subplot()
+    for name, result in results.items():
+        rows = sorted(result["by_length"])
+        line = axes.plot([x for x, _, _ in rows], [1000 * y for _, y, _ in rows], label=f"{name}, price and cut")
+        axes.plot([x for x, _, _ in rows], [1000 * y for _, _, y in rows], ":", color=line[0].get_color())
+    axes.set(xlabel="words", ylabel="ms a sentence (dotted: brute force)", yscale="log")
+    axes.legend()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    page.savefig(RESULTS / "ppc.png", dpi=150)
+    LOG.print("written: bench/results/ppc.png")
