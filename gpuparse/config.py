@@ -129,15 +129,21 @@ class Config:
         return tomli_w.dumps(self.to_dict())
 
 
+def value_of(text: str) -> Any:
+    """A value as TOML has it; a bare word is a string."""
+    try:
+        (value,) = tomllib.loads(f"value = {text}").values()
+    except (tomllib.TOMLDecodeError, ValueError):
+        return text.strip()
+    return value
+
+
 def _override(tables: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     *path, last = name.strip().split(".")
     if not equals or not all((*path, last)):
         raise ValueError(f"--set {override}: wanted section.name=value")
-    try:
-        (value,) = tomllib.loads(f"value = {text}").values()
-    except (tomllib.TOMLDecodeError, ValueError):
-        value = text.strip()  # a bare word is a string
+    value = value_of(text)
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):

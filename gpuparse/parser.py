@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,6 +114,7 @@ class Parser:
         sentences: Sequence[Sentence],
         *,
         method: str = "auto",
+        options: Mapping[str, Any] | None = None,
         projective: bool | None = None,
         single_root: bool | None = None,
         confidence: bool = False,
@@ -125,6 +126,7 @@ class Parser:
 
         Args:
             method: how to decode (see ``gpuparse.decode``); "auto" is "bp" for a parser that was trained by it.
+            options: of the method, such as ``{"exact": True}`` for "ppc".
             projective: want projective trees; by default as in training.
             single_root: want one word under the root; by default as in training.
             confidence: also give the probability of each word's arc, under the exact distribution over trees.
@@ -141,13 +143,14 @@ class Parser:
         single_root = training.single_root if single_root is None else single_root
         if method == "auto" and training.objective in ("bp", "bp_l2"):
             method = "bp"
+        decoding = {**(options or {}), "method": method, "projective": projective, "single_root": single_root}
         constraints = as_constraints(constraints)
         self.scorer.eval()
         done = [Prediction([], [], [] if confidence else None) for _ in sentences]
         with torch.inference_mode():
             for indices, batch in self._batches(sentences, batch_words):
                 limits = self._limits([sentences[index] for index in indices], constraints, projective, time_limit)
-                predictions = self._predict(batch, method, projective, single_root, confidence, limits)
+                predictions = self._predict(batch, decoding, confidence, limits)
                 for index, prediction in zip(indices, predictions, strict=True):
                     done[index] = prediction
         return done
@@ -177,12 +180,13 @@ class Parser:
         return _Limits(words, [*constraints, *([Projective()] if projective else [])], seconds)
 
     def _predict(
-        self, batch: Batch, method: str, projective: bool, single_root: bool, confidence: bool, limits: _Limits
+        self, batch: Batch, decoding: Mapping[str, Any], confidence: bool, limits: _Limits
     ) -> list[Prediction]:
+        projective, single_root = decoding["projective"], decoding["single_root"]
         with self._timed("encode"):
             scored = self.scorer(batch)
         with self._timed("decode"):
-            heads = decode(scored.scores, method, projective=projective, single_root=single_root).heads
+            heads = decode(scored.scores, **decoding).heads
         with self._timed("encode"):
             label_scores = scored.label_scores(heads)
         with self._timed("labels"):

@@ -11,6 +11,7 @@ import typer
 
 from gpuparse.cli.common import count, fail
 from gpuparse.cli.stream import Work, fingerprint, stream
+from gpuparse.config import value_of
 from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
@@ -31,6 +32,10 @@ def parse(
         str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")
     ] = "-",
     method: Annotated[str, typer.Option(help=f"How to find the best tree: auto, {', '.join(METHODS)}.")] = "auto",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the method, as name=value: exact=true for ppc. May be given several times."),
+    ] = None,
     projective: Annotated[
         bool | None,
         typer.Option("--projective/--non-projective", help="Which trees to allow.", show_default="as in training"),
@@ -92,6 +97,8 @@ def parse(
     def begin() -> Work:
         parser = Parser.load(model, device)
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
+        if option:
+            options["options"] = dict(_name_and_value(text) for text in option)
         settings = {"model": fingerprint(model), "device": device, **options}
         asked: list[Constraint] = []
         digests = []
@@ -151,6 +158,13 @@ def parse(
         quiet=quiet,
         confidence=confidence,
     )
+
+
+def _name_and_value(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        fail(f"--option {text}: wanted name=value", 2)
+    return name.strip(), value_of(value)
 
 
 def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> None:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from gpuparse import parser as parser_module
 from gpuparse.cli import stream
 from gpuparse.cli.parse import parse
 from gpuparse.cli.stream import summary
@@ -186,6 +187,22 @@ def test_another_model_cannot_go_on(run, model, corpus, tmp_path, monkeypatch):
     assert re.match(r"gpuparse: model: .* was begun, .* now; give the same", result.stderr)
 
 
+def test_options_of_the_method(run, model, corpus, tmp_path, monkeypatch):
+    seen = []
+    real = parser_module.decode
+
+    def decode(scores, method, **options):
+        seen.append((method, options.get("exact"), options.get("time_limit")))
+        return real(scores, method, **options)
+
+    monkeypatch.setattr(parser_module, "decode", decode)
+    result = run(
+        model, corpus, "-o", tmp_path / "out", "--method", "ppc", "--option", "exact=true", "--option", "time_limit=9"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert set(seen) == {("ppc", True, 9)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "what"),
     [
@@ -193,6 +210,8 @@ def test_another_model_cannot_go_on(run, model, corpus, tmp_path, monkeypatch):
         (("--resume",), 2, "--resume needs an output file"),
         (("--method", "guess"), 2, "method must be one of"),
         (("--method", "mst", "--projective"), 2, "non-projective"),
+        (("--option", "exact"), 2, "--option exact: wanted name=value"),
+        (("--option", "exact=true", "--method", "mst"), 2, "method \"mst\" has no option 'exact'"),
         (("--device", "moon"), 1, "not to be had"),
         (("--batch-words", "0"), 2, "batch-words"),
     ],
