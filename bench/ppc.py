@@ -220,7 +220,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; default: all")
     add_treebanks(parser)
     parser.add_argument("--languages", default=",".join(LANGUAGES))
-    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--kinds", default="templates,trilinear")
     parser.add_argument("--models", type=Path, default=RESULTS / "ppc")
     parser.add_argument("--words", type=whole, default=40, help="longest sentences of table1")
     parser.add_argument("--words2", type=whole, default=25, help="longest sentences of table2")

@@ -17,19 +17,20 @@ from gpuparse.data.conllu import read_conllu, write_conllu
 from gpuparse.data.sentence import Sentence
 
 FOLDS = 5
+NEURAL = {
+    "scorer.layers": 1,
+    "scorer.hidden": 150,
+    "scorer.arc": 150,
+    "scorer.chars": 60,
+    "scorer.feats": 100,
+    "scorer.embedding_dropout": 0.4,
+    "scorer.encoder_dropout": 0.4,
+    "training.bf16": "true",
+}
 KINDS = {
     "templates": {"scorer.kind": "templates", "scorer.grandparents": 1, "training.learning_rate": 0.005},
-    "trilinear": {
-        "scorer.grandparents": 32,
-        "scorer.layers": 1,
-        "scorer.hidden": 150,
-        "scorer.arc": 150,
-        "scorer.chars": 60,
-        "scorer.feats": 100,
-        "scorer.embedding_dropout": 0.4,
-        "scorer.encoder_dropout": 0.4,
-        "training.bf16": "true",
-    },
+    "trilinear": {**NEURAL, "scorer.grandparents": 32},
+    "both": {**NEURAL, "scorer.grandparents": 32, "scorer.siblings": 32},  # not of bench/ppc.py
 }
 
 
@@ -77,7 +78,7 @@ def train(name: str, kind: str, directory: Path, models: Path, threads: int) -> 
         values = {
             "training.objective": "bp",
             "training.batch_words": 500,
-            "training.epochs": language.epochs[list(KINDS).index(kind)],
+            "training.epochs": language.epochs[kind != "templates"],
             **KINDS[kind],
         }
         LOG.print(f"gpuparse train {model.name}")
@@ -108,4 +109,5 @@ def scored(
                 batch = collate(examples, parser.vocabulary.chars)
                 assert batch.heads is not None
                 found = parser.scorer(batch).scores
-                yield Scored(gp.Scores(found.arcs, found.lengths, grandparents=found.grandparents), batch.heads)
+                parts = {"siblings": found.siblings, "grandparents": found.grandparents}
+                yield Scored(gp.Scores(found.arcs, found.lengths, **parts), batch.heads)
