@@ -102,7 +102,7 @@ def numpy_price(
     above = over_c.swapaxes(1, 2)[b, p], kappa.swapaxes(1, 2)[b, p]  # [A, N], over g
     high = ceiling[b, p, c][:, None]
     legal = inside[b] & (node != p[:, None]) & (node != c[:, None]) & (ceiling.swapaxes(1, 2)[b, p] < np.inf)
-    before = known[b[:, None], node, p[:, None], c[:, None]]
+    before = known[b, p, c]  # [A, N], over g
     new = np.isnan(before)
     value = np.where(new, np.minimum(above[0], over_g[b, p, c][:, None]), before)
     arc, g = np.nonzero(legal & (value - high - above[1] > tolerance))
@@ -115,7 +115,7 @@ def numpy_price(
     arc, g = arc[kept], g[kept]
     triples = b[arc], g, p[arc], c[arc]
     exact = np.where(new[arc, g], score(triples, arc, b, p, c), before[arc, g])
-    known[triples] = exact
+    known[b[arc], p[arc], c[arc], g] = exact
     r = exact - high[arc, 0] - above[1][arc, g]
     positive = r > tolerance
     arc, g, r = arc[positive], g[positive], r[positive]

@@ -12,136 +12,197 @@
 
 // A sentence. Of its open arcs (p, c), the k-th of p: c and its place in the output [N, N], ceiling and bound over g
 // [N, wide]. Of its arcs (g, p), in rows of p [N, wide]: bound over c, dual (+inf where the arc may not be) and spare
-// slack. Of its arcs (p, c) [N, wide]: the greatest r. And in packs of g, as bits [N, N, packs]: the candidates, and
-// those of them that are not known.
+// slack. Of its arcs (p, c) [N, wide]: the greatest r. And as bits, in words of g (pricing.cuh): the candidates and
+// those of them that are not known [N, N, words], and where of a p there are such [N, words]. A CPU, which goes from
+// arc to arc, needs no places and one row of the greatest r.
 struct Arcs {
   const double *ceiling, *floor, *kappa, *over_g, *over_c;
   double* known;
   double tolerance;
-  int n, N, packs;
+  int n, N, words;
   i64 wide;
   double *high, *most, *over, *cost, *spare, *top;
   int *child, *places, *sizes;
-  unsigned char *marks, *fresh;
+  Word *marks, *fresh, *news;
 
   DEVICE i64 at(int i, int j) const { return (i64)i * N + j; }
-  DEVICE i64 pack_at(int p, int k, int g) const { return at(p, k) * packs + g / W; }
-  DEVICE double* score(int g, int p, int c) const { return known + at(g, p) * N + c; }
+  DEVICE i64 word_at(int p, int k, int g) const { return at(p, k) * words + g / NODES; }
+  DEVICE Word* news_at(int p, int g) const { return news + p * words + g / NODES; }
+  DEVICE double* score(int g, int p, int c) const { return known + at(p, c) * N + g; }
+  DEVICE double* top_of(int p) const { return top + (ON_GPU ? p * wide : 0); }
 
   // The arcs from p that its bound does not settle.
   APART void collect(int p) const {
     int k = 0;
-    for (int c = 0; c < (int)wide; ++c) top[p * wide + c] = 0;
-    for (int c = 0; c <= n; c += W) {
-      unsigned open = above(some(over_g + at(p, c), n + 1 - c, -infinity()), some(ceiling + at(p, c), n + 1 - c, 0.));
-      if (c == 0) open &= ~1u;
-      if (p >= c && p < c + W) open &= ~(1u << (p - c));
+    fetch(floor + at(p, 0), n + 1), fetch(kappa + at(p, 0), n + 1), fetch(over_c + at(p, 0), n + 1);
+#if ON_GPU
+    for (int c = 0; c < N; ++c) top_of(p)[c] = places[at(p, c)] = 0;
+#endif
+    for (int from = 0; from <= n; from += 64) {
+      u64 open = 0;
+      for (int c = from; c <= n && c < from + 64; c += W) {
+        const int count = n + 1 - c;
+        const Pack bound = some(over_g + at(p, c), count, -infinity()), high_ = some(ceiling + at(p, c), count, 0.);
+        open |= (u64)above(bound, high_) << (c - from);
+      }
+      if (from == 0) open &= ~(u64)1;
+      if (p >= from && p < from + 64) open &= ~((u64)1 << (p - from));
       for (; open; open &= open - 1, ++k) {
-        const int here = c + lowest_bit(open);
-        child[at(p, k)] = here;
-        high[p * wide + k] = ceiling[at(p, here)];
-        most[p * wide + k] = over_g[at(p, here)];
+        const int c = from + lowest_bit(open);
+        fetch(score(0, p, c), n + 1);
+        child[at(p, k)] = c;
+        high[p * wide + k] = ceiling[at(p, c)];
+        most[p * wide + k] = over_g[at(p, c)];
       }
     }
     sizes[p] = k;
-    for (; k < N; ++k) places[at(p, k)] = 0;
-    for (int g = n + 1; g < (int)wide; ++g) cost[p * wide + g] = infinity();
   }
 
-  // What is to be known of a pack of arcs (g, p), for several p.
-  DEVICE void upper(int g, int p) const {
+  // What is to be known of the arcs from a pack of g to a pack of p.
+  APART void upper(int g, int p) const {
     const int count = n + 1 - p;
-    const Pack most_ = some(ceiling + at(g, p), count, 0.), bound = some(over_g + at(g, p), count, 0.);
-    const Pack now = some(floor + at(g, p), count, 0.), never = splat<Pack>(infinity()), zero = splat<Pack>(0);
-    Pack cost_ = choose(most_ < never, some(kappa + at(g, p), count, 0.), never);
-    cost_ = choose(lane_is(p, g), never, cost_);
-    const Pack spare_ = g == 0 ? larger(most_, zero) : choose(bound > most_, zero, most_ - larger(bound, now));
-    const Pack over_ = some(over_c + at(g, p), count, 0.);
-    for (int l = 0; l < W && l < count; ++l) {
-      const i64 to = (p + l) * wide + g;
-      over[to] = lane_of(over_, l), cost[to] = lane_of(cost_, l), spare[to] = lane_of(spare_, l);
+    int open = 0;
+    for (int l = 0; l < W && l < count; ++l) open |= sizes[p + l];
+    if (!open) return;
+    Pack over_[W], cost_[W], spare_[W];
+    const Pack never = splat<Pack>(infinity()), zero = splat<Pack>(0);
+    for (int l = 0; l < W; ++l) {
+      const int i = g + l;
+      over_[l] = zero, cost_[l] = never, spare_[l] = zero;
+      if (i > n) continue;
+      const Pack most_ = some(ceiling + at(i, p), count, 0.), bound = some(over_g + at(i, p), count, 0.);
+      const Pack now = some(floor + at(i, p), count, 0.);
+      cost_[l] = choose(most_ < never, some(kappa + at(i, p), count, 0.), never);
+      cost_[l] = choose(lane_is(p, i), never, cost_[l]);
+      spare_[l] = i == 0 ? larger(most_, zero) : choose(bound > most_, zero, most_ - larger(bound, now));
+      over_[l] = some(over_c + at(i, p), count, 0.);
     }
+    store_turned(over + p * wide + g, wide, over_, count);
+    store_turned(cost + p * wide + g, wide, cost_, count);
+    store_turned(spare + p * wide + g, wide, spare_, count);
   }
 
-  // The scores of a pack of g and p on their way.
-  DEVICE void prefetch(int p, int g) const {
-#if !ON_GPU
-    for (int k = 0, line = -1; k < sizes[p]; ++k) {
-      const int c = child[at(p, k)];
-      if (c / 8 == line) continue;
-      line = c / 8;
-      for (int l = 0; l < W && g + l <= n; ++l) __builtin_prefetch(score(g + l, p, c), 1);
-    }
-#endif
-  }
-
-  // Candidates among the triples of a pack of g and p: r above the tolerance, by what is known and by bounds (LATER:
+  // Candidates among the triples of p and a word of g: r above the tolerance, by what is known and by bounds (LATER:
   // all that were candidates are known); none of a g that can pay for all of its. How many triples there were.
-  template <bool LATER> APART int mark(int p, int g) const {
-    if (sizes[p] == 0) return 0;
-    if (!LATER && p < n) prefetch(p + 1, g);
-    const Pack over_ = pack(over + p * wide + g), cost_ = pack(cost + p * wide + g), bar = splat<Pack>(tolerance);
-    const unsigned legal = above(splat<Pack>(infinity()), cost_);
-    Pack total = splat<Pack>(0);
-    unsigned any = 0;
+  template <bool LATER> DEVICE int mark(int p, int g) const {
+    const int size = sizes[p], packs = n + 1 - g >= NODES ? NODES / W : (n + W - g) / W;
+    if (size == 0 || (LATER && !*news_at(p, g))) return 0;
+    const double *const costs = cost + p * wide + g, *const bounds = over + p * wide + g;
+    const double *const highs = high + p * wide, *const mosts = most + p * wide, *const scores = score(g, p, 0);
+    const int* const children = child + at(p, 0);
+    Word *const marks_ = marks + word_at(p, 0, g), *const fresh_ = fresh + word_at(p, 0, g);
+    const Pack bar = splat<Pack>(tolerance);
+    Pack total[NODES / W];
+    Word legal = 0, any = 0, unscored = 0, paid = 0;
     int seen = 0;
-    for (int k = 0; k < sizes[p]; ++k) {
-      const int c = child[at(p, k)];
-      const Pack high_ = splat<Pack>(high[p * wide + k]);
-      Pack r = smaller(over_, splat<Pack>(most[p * wide + k])) - high_ - cost_;
-      unsigned mine = marks[pack_at(p, k, g)], new_ = 0;
-      if (!LATER) {
-        const unsigned others = c >= g && c < g + W ? legal & ~(1u << (c - g)) : legal;
-        mine = others & above(r, bar);
-        seen += count_bits(others);
-      }
-      if (mine) {
-        const Pack s = gather(score(g, p, c), (i64)N * N, mine);
-        new_ = unknown(s);
-        r = choose(s == s, s - high_ - cost_, r);
-        mine &= above(r, bar);
-        total = total + only(mine, r);
-        any |= mine;
-      }
-      marks[pack_at(p, k, g)] = mine;
-      if (!LATER) fresh[pack_at(p, k, g)] = mine & new_;
+    for (int i = 0; i < packs; ++i) {
+      total[i] = splat<Pack>(0);
+      if (!LATER) legal |= (Word)above(splat<Pack>(infinity()), pack(costs + i * W)) << 8 * i;
     }
-    const unsigned paid = any & at_least(pack(spare + p * wide + g), total);
-    for (int k = 0; k < sizes[p] && paid; ++k) {
-      marks[pack_at(p, k, g)] &= ~paid;
-      if (!LATER) fresh[pack_at(p, k, g)] &= ~paid;
+    for (int k = 0; k < size; ++k) {
+      const int c = children[k];
+      const Pack high_ = splat<Pack>(highs[k]), most_ = splat<Pack>(mosts[k]);
+      const Word others = LATER ? marks_[(i64)k * words] : legal & ~bit_of(c, g);
+      if (!LATER) seen += count_bits(others);
+      Word mine = 0, new_ = 0;
+      for (int i = 0; i < packs; ++i) {
+        const Pack cost_ = pack(costs + i * W), bound = smaller(pack(bounds + i * W), most_) - high_ - cost_;
+        unsigned here = others >> 8 * i & 0xff;
+        if (!LATER) here &= above(bound, bar);
+        const Pack s = loaded(scores + (i64)c * N + i * W, here);
+        const unsigned unknown_ = unknown(s);
+        const Pack r = choose_lanes(unknown_, bound, s - high_ - cost_);
+        here &= above(r, bar);
+        total[i] = add_lanes(here, total[i], r);
+        mine |= (Word)here << 8 * i;
+        if (!LATER) new_ |= (Word)(here & unknown_) << 8 * i;
+      }
+      marks_[(i64)k * words] = mine;
+      any |= mine;
+      if (LATER) continue;
+      fresh_[(i64)k * words] = new_;
+      unscored |= new_;
     }
+    for (int i = 0; i < packs; ++i)
+      paid |= any & (Word)at_least(pack(spare + p * wide + g + i * W), total[i]) << 8 * i;
+    for (int k = 0; k < size && paid; ++k) {
+      marks_[(i64)k * words] &= ~paid;
+      if (!LATER) fresh_[(i64)k * words] &= ~paid;
+    }
+    if (!LATER) *news_at(p, g) = unscored & ~paid;
     return seen;
   }
 
-  // The found triples of the k-th open arc of p, from place `to` on.
-  APART void write(int p, int k, int to, int room, int* triples, double* scores, double* reduced) const {
+  // The same for all of them.
+  template <bool LATER> APART i64 mark_all() const {
+    const Arcs mine = *this;  // which no store can change
+    i64 seen = 0;
+    ROWS_WORDS(p, mine.n, g, mine.n + 1) seen += mine.mark<LATER>(p + 1, g);
+    return seen;
+  }
+
+  // f(g) for every g that is marked in a row.
+  template <class F> DEVICE void marked(const Word* row, F f) const {
+    for (int g = 0; g <= n; g += NODES)
+      for (Word left = row[g / NODES]; left; left &= left - 1) {
+        const int bit = lowest_bit(left);
+        f(g + bit / 8 * W + bit % 8);
+      }
+  }
+
+  // The found triples of the k-th open arc of p, from place `to` on: the place after them.
+  DEVICE int write(int p, int k, int to, int room, int* triples, double* scores, double* reduced) const {
     const int c = child[at(p, k)];
+    const double high_ = high[p * wide + k], most_ = most[p * wide + k];
+    const double *const over_ = over + p * wide, *const cost_ = cost + p * wide;
     double best = 0;
-    for (int from = 0; from <= n; from += W)
-      for (unsigned left = marks[pack_at(p, k, from)]; left; left &= left - 1, ++to) {
-        const int g = from + lowest_bit(left);
-        const double s = *score(g, p, c), over_ = over[p * wide + g], most_ = most[p * wide + k];
-        const double r = (s == s ? s : over_ < most_ ? over_ : most_) - high[p * wide + k] - cost[p * wide + g];
-        best = r > best ? r : best;
-        if (to >= room) continue;
+    marked(marks + word_at(p, k, 0), [&](int g) {
+      const double s = *score(g, p, c);
+      const double r = (s == s ? s : over_[g] < most_ ? over_[g] : most_) - high_ - cost_[g];
+      best = r > best ? r : best;
+      if (to < room) {
         triples[3 * to] = g, triples[3 * to + 1] = p, triples[3 * to + 2] = c;
         scores[to] = s;
         reduced[to] = r;
       }
-    top[p * wide + c] = best;
+      ++to;
+    });
+    double& top_ = top_of(p)[c];
+    top_ = best > top_ ? best : top_;
+    return to;
+  }
+
+  // All that were found, in the order p, c, g: how many.
+  APART int write_all(int room, int* triples, double* scores, double* reduced) const {
+#if ON_GPU
+    OPEN_ARCS(p, k, sizes, n, N) {
+      int found = 0;
+      marked(marks + word_at(p, k, 0), [&](int) { ++found; });
+      places[at(p, k)] = found;
+    }
+    BARRIER();
+    const int total = team_scan(places + N, n * N);
+    OPEN_ARCS(p, k, sizes, n, N) write(p, k, places[at(p, k)], room, triples, scores, reduced);
+    BARRIER();
+    return total;
+#else
+    const Arcs mine = *this;
+    int total = 0;
+    std::memset(top, 0, wide * sizeof *top);
+    OPEN_ARCS(p, k, mine.sizes, mine.n, N) total = mine.write(p, k, total, room, triples, scores, reduced);
+    return total;
+#endif
   }
 };
 
 // Scores what is marked and not known; how much that was, in this lane. `list` has room for the nodes and a pack.
 template <class S> APART i64 score_fresh(const Arcs& arcs, S score, int* list) {
-  i64 scored = 0;
   const int n = arcs.n, N = arcs.N;
-  score.begin(n);
+  i64 scored = 0;
 #if ON_GPU
   LANES(flat, n * N * (n + 1)) {
     const int g = flat % (n + 1), k = flat / (n + 1) % N, p = 1 + flat / (n + 1) / N;
-    if (k >= arcs.sizes[p] || !arcs.fresh[arcs.pack_at(p, k, g)]) continue;
+    if (k >= arcs.sizes[p] || !arcs.fresh[arcs.word_at(p, k, g)]) continue;
     const int c = arcs.child[arcs.at(p, k)];
     score.arc(p, c);
     *arcs.score(g, p, c) = score.one(g);
@@ -150,12 +211,17 @@ template <class S> APART i64 score_fresh(const Arcs& arcs, S score, int* list) {
 #else
   OPEN_ARCS(p, k, arcs.sizes, n, N) {
     int count = 0;
-    for (int g = 0; g <= n; g += W)
-      count += append(list + count, arcs.fresh[arcs.pack_at(p, k, g)], g);
+    const Word* const fresh = arcs.fresh + arcs.word_at(p, k, 0);
+    for (int g = 0; g <= n; g += NODES) {
+      int from = g;
+      for (Word left = fresh[g / NODES]; left; from += W, left >>= 8) count += append(list + count, left & 0xff, from);
+    }
     if (count == 0) continue;
+    if (scored == 0) score.begin(n);
     const int c = arcs.child[arcs.at(p, k)];
+    double* const known = arcs.score(0, p, c);
     score.arc(p, c);
-    score.several(list, count, [&](int g, double s) { *arcs.score(g, p, c) = s; });
+    score.several(list, count, [&](int g, double s) { known[g] = s; });
     scored += count;
   }
 #endif
@@ -170,21 +236,22 @@ template <class In, int KIND>
 KERNEL pricing(const i64* lengths, const In* values, const In* second, const In* third, const int* index,
                const int* relations, const double* ceiling, const double* floor, const double* kappa,
                const double* over_g, const double* over_c, double* known, int* triples, double* score,
-               double* reduced, double* worst, i64* count, i64* looked, i64* scored, double* work, int* lists,
-               i64 work_size, i64 lists_size, i64 tolerance_bits, int rank, int room, int B, int N) {
+               double* reduced, double* worst, i64* count, i64* looked, i64* scored, double* work, i64 work_size,
+               i64 tolerance_bits, int rank, int room, int B, int N) {
   const i64 wide = (N + 7) / 8 * 8, square = (i64)N * N, rows = N * wide;
-  const int columns = (rank + AT_ONCE - 1) / AT_ONCE * AT_ONCE, packs = (N + W - 1) / W;
+  const int columns = (rank + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+  const int words = (N + NODES - 1) / NODES;
   double* const doubles = work + SLOT * work_size;  // [6, N, wide], [N + 1, rank]: all in whole cache lines
-  int* const ints = lists + SLOT * lists_size;  // [2, N, N], [N], [N + 8], [columns], bytes [2, N, N, packs]
+  Word* const bits = (Word*)(doubles + 6 * rows + (N + 1) * rank);  // [2 N + 1, N, words], in room for [.., wide] bytes
+  int* const ints = (int*)((unsigned char*)bits + (2 * N + 1) * rows);  // [2, N, N], [N], [N + 8], [columns]
   int* const sizes = ints + 2 * square;
-  unsigned char* const bytes = (unsigned char*)(sizes + 2 * N + 8 + columns);
   SENTENCES(b, B) {
     const int n = words_in(lengths, b, N);
     const i64 from = b * square;
     const Arcs arcs{ceiling + from, floor + from, kappa + from, over_g + from, over_c + from, known + from * N,
-                    from_bits(tolerance_bits), n, N, packs, wide, doubles, doubles + rows,
+                    from_bits(tolerance_bits), n, N, words, wide, doubles, doubles + rows,
                     doubles + 2 * rows, doubles + 3 * rows, doubles + 4 * rows, doubles + 5 * rows, ints,
-                    ints + square, sizes, bytes, bytes + square * packs};
+                    ints + square, sizes, bits, bits + square * words, bits + 2 * square * words};
     const Tensors<In> all{KIND == 0 ? values + from * N : KIND == 1 ? values + (i64)b * N * rank : values,
                           KIND == 1 ? second + (i64)b * N * rank : nullptr,
                           KIND == 1 ? third + (i64)b * N * rank : nullptr,
@@ -192,31 +259,21 @@ KERNEL pricing(const i64* lengths, const In* values, const In* second, const In*
                           doubles + 6 * rows, sizes + 2 * N + 8};
     BARRIER();
     LANES(p, n) arcs.collect(p + 1);
-    if (n) ROWS_PACKS(g, n + 1, p, n) arcs.upper(g, p + 1);
     BARRIER();
-    i64 seen = 0, newly = 0;
-    ROWS_PACKS(p, n, g, n + 1) seen += arcs.mark<false>(p + 1, g);
+    if (n) ROWS_PACKS(g, (n + W) / W, p, n) arcs.upper(g * W, 1 + p);
+    BARRIER();
+    i64 seen = arcs.mark_all<false>(), newly = 0;
     BARRIER();
     if (KIND != LISTED) {
       newly = score_fresh(arcs, typename ScorerOf<In, KIND>::type{all}, sizes + N);
       BARRIER();
-      ROWS_PACKS(p, n, g, n + 1) arcs.mark<true>(p + 1, g);
+      arcs.mark_all<true>();
       BARRIER();
     }
-    OPEN_ARCS(p, k, sizes, n, N) {
-      int found = 0;
-      for (int g = 0; g <= n; g += W) found += count_bits(arcs.marks[arcs.pack_at(p, k, g)]);
-      arcs.places[arcs.at(p, k)] = found;
-    }
-    BARRIER();
-    const int total = team_scan(arcs.places + N, n * N);
-    OPEN_ARCS(p, k, sizes, n, N)
-      arcs.write(p, k, arcs.places[arcs.at(p, k)], room, triples + (i64)b * room * 3, score + (i64)b * room,
-                 reduced + (i64)b * room);
-    BARRIER();
+    const int total = arcs.write_all(room, triples + (i64)b * room * 3, score + (i64)b * room, reduced + (i64)b * room);
     PACKS(c, N) {
       Pack top = splat<Pack>(0);
-      for (int p = 1; p <= n; ++p) top = larger(pack(arcs.top + p * wide + c), top);
+      for (int p = 1; p <= (ON_GPU ? n : 1); ++p) top = larger(pack(arcs.top_of(p) + c), top);
       for (int l = 0; l < W && c + l < N; ++l) worst[(i64)b * N + c + l] = lane_of(top, l);
     }
     seen = team_reduce(seen, Plus{});

@@ -15,36 +15,49 @@ constexpr int SUMS = 8;      // a sum of products is that of r = 0, 8, .. and r 
 constexpr int AT_ONCE = 16;  // templates, whose rows are found together
 constexpr int CODES = 14;    // of how two nodes lie to each other
 
+// A word holds bits of NODES nodes, a byte a pack. ROWS_WORDS(i, rows, j, n): every row i and word j of it.
 // APART: a function that a CPU does not inline, to have all registers.
 // OPEN_ARCS: every p and k < sizes[p], for p in 1..n and k below N.
 #if ON_GPU
 #define APART DEVICE
+#define ROWS_WORDS(i, rows, j, n) ROWS_PACKS(i, rows, j, n)
 #define OPEN_ARCS(p, k, sizes, n, N) \
   LANES(flat_, (n) * (N)) if (const int p = 1 + flat_ / (N), k = flat_ % (N); k < (sizes)[p])
-DEVICE int lowest_bit(unsigned x) { return __ffs((int)x) - 1; }
+DEVICE int lowest_bit(u64 x) { return __ffsll((i64)x) - 1; }
 DEVICE int count_bits(unsigned x) { return __popc(x); }
-DEVICE double gather(const double* p, i64, unsigned) { return *p; }
+typedef unsigned char Word;
+constexpr int NODES = 1;
+DEVICE double loaded(const double* p, unsigned) { return *p; }
+DEVICE void fetch(const double*, int) {}
 DEVICE unsigned unknown(double x) { return !(x == x); }
-DEVICE double only(unsigned lanes, double x) { return lanes ? x : 0; }
+DEVICE double choose_lanes(unsigned lanes, double a, double b) { return lanes ? a : b; }
+DEVICE double add_lanes(unsigned lanes, double a, double b) { return lanes ? a + b : a; }
 #else
 #define APART __attribute__((noinline))
+#define ROWS_WORDS(i, rows, j, n) for (int i = 0; i < (rows); ++i) for (int j = 0; j < (n); j += NODES)
 #define OPEN_ARCS(p, k, sizes, n, N) for (int p = 1; p <= (n); ++p) for (int k = 0; k < (sizes)[p]; ++k)
-DEVICE int lowest_bit(unsigned x) { return __builtin_ctz(x); }
-DEVICE int count_bits(unsigned x) { return __builtin_popcount(x); }
-
-// p[0], p[step], .. in the lanes of a mask; the lanes that are NaN; x in the lanes of a mask and 0 in the others; the
-// lanes of a mask put into a list, as from + lane, with room for a pack; as many scores as a pack holds.
-#if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
-DEVICE Pack gather(const double* p, i64 step, unsigned lanes) {
-  const i64 four = 4 * step;
-  if (lanes == 0xff)  // faster than the instruction
-    return Pack{p[0],    p[step],        p[2 * step],        p[3 * step],
-                p[four], p[four + step], p[four + 2 * step], p[four + 3 * step]};
-  const __m512i at = _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi64(step));
-  return (Pack)_mm512_mask_i64gather_pd(_mm512_setzero_pd(), lanes, at, p, 8);
+DEVICE int lowest_bit(u64 x) { return __builtin_ctzll(x); }
+DEVICE int count_bits(u64 x) { return __builtin_popcountll(x); }
+typedef u64 Word;
+constexpr int NODES = 8 * W;
+// A row on its way to the cache.
+DEVICE void fetch(const double* p, int count) {
+  for (int i = 0; i < count; i += 8) __builtin_prefetch(p + i);
+  __builtin_prefetch(p + count - 1);
 }
+
+// A pack from p on in the lanes of a mask; the lanes that are NaN; a in the lanes of a mask and b in the others; a + b
+// in the lanes of a mask and a in the others; the lanes of a mask put into a list, as from + lane, with room for a
+// pack; as many scores as a pack holds.
+#if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+DEVICE Pack loaded(const double* p, unsigned lanes) { return (Pack)_mm512_maskz_loadu_pd(lanes, p); }
 DEVICE unsigned unknown(Pack x) { return _mm512_cmp_pd_mask((__m512d)x, (__m512d)x, _CMP_UNORD_Q); }
-DEVICE Pack only(unsigned lanes, Pack x) { return (Pack)_mm512_maskz_mov_pd(lanes, (__m512d)x); }
+DEVICE Pack choose_lanes(unsigned lanes, Pack a, Pack b) {
+  return (Pack)_mm512_mask_mov_pd((__m512d)b, lanes, (__m512d)a);
+}
+DEVICE Pack add_lanes(unsigned lanes, Pack a, Pack b) {
+  return (Pack)_mm512_mask_add_pd((__m512d)a, lanes, (__m512d)a, (__m512d)b);
+}
 DEVICE int append(int* list, unsigned lanes, int from) {
   const __m256i all = _mm256_add_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), _mm256_set1_epi32(from));
   _mm256_storeu_si256((__m256i*)list, _mm256_maskz_compress_epi32(lanes, all));
@@ -64,17 +77,19 @@ DEVICE __m512d singles(__m512d a, __m512d b) {
 DEVICE Pack load(const float* p) { return (Pack)_mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 DEVICE Pack load(const double* p) { return pack(p); }
 #else
-DEVICE Pack gather(const double* p, i64 step, unsigned lanes) {
+DEVICE Pack loaded(const double* p, unsigned lanes) {
+  if (lanes == (1u << W) - 1) return pack(p);
   Pack x = {};
   for (int l = 0; l < W; ++l)
-    if (lanes >> l & 1) x[l] = p[l * step];
+    if (lanes >> l & 1) x[l] = p[l];
   return x;
 }
 DEVICE unsigned unknown(Pack x) { return lanes_where([&](int l) { return !(x[l] == x[l]); }); }
-DEVICE Pack only(unsigned lanes, Pack x) {
-  for (int l = 0; l < W; ++l) x[l] = lanes >> l & 1 ? x[l] : 0;
-  return x;
+DEVICE Pack choose_lanes(unsigned lanes, Pack a, Pack b) {
+  for (int l = 0; l < W; ++l) a[l] = lanes >> l & 1 ? a[l] : b[l];
+  return a;
 }
+DEVICE Pack add_lanes(unsigned lanes, Pack a, Pack b) { return choose_lanes(lanes, a + b, a); }
 DEVICE int append(int* list, unsigned lanes, int from) {
   const int count = count_bits(lanes);
   for (; lanes; lanes &= lanes - 1) *list++ = from + lowest_bit(lanes);
@@ -83,6 +98,38 @@ DEVICE int append(int* list, unsigned lanes, int from) {
 template <class In> DEVICE Pack load(const In* p) { return whole(p); }
 #endif
 #endif
+
+// The bit of node c in the word of g.
+DEVICE Word bit_of(int c, int g) {
+  const int i = c - g;
+  return i >= 0 && i < NODES ? (Word)1 << (i / W * 8 + i % W) : 0;
+}
+
+// W packs as the columns of `count` rows, `wide` apart.
+DEVICE void store_turned(double* to, i64 wide, const Pack (&x)[W], int count) {
+#if !ON_GPU && defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+  __m512d two[8], four[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // two[i]: even lanes of two packs; two[4 + i]: odd lanes
+    two[i] = _mm512_unpacklo_pd((__m512d)x[2 * i], (__m512d)x[2 * i + 1]);
+    two[4 + i] = _mm512_unpackhi_pd((__m512d)x[2 * i], (__m512d)x[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // lanes 0 and 4 of four packs, 2 and 6, 1 and 5, 3 and 7
+    four[i] = _mm512_shuffle_f64x2(two[i / 2 * 4 + 0], two[i / 2 * 4 + 1], i % 2 ? 0xdd : 0x88);
+    four[4 + i] = _mm512_shuffle_f64x2(two[i / 2 * 4 + 2], two[i / 2 * 4 + 3], i % 2 ? 0xdd : 0x88);
+  }
+#pragma GCC unroll 8
+  for (int l = 0; l < 8; ++l) {
+    const int i = l % 2 * 2 + l / 2 % 2;
+    if (l < count)
+      _mm512_storeu_pd(to + l * wide, _mm512_shuffle_f64x2(four[i], four[4 + i], l < 4 ? 0x88 : 0xdd));
+  }
+#else
+  for (int l = 0; l < W && l < count; ++l)
+    for (int k = 0; k < W; ++k) to[l * wide + k] = lane_of(x[k], l);
+#endif
+}
 
 // The tensors of a sentence. `room` [N + 1, rank] and `ints` are a team's, for what scorers make of it.
 template <class In> struct Tensors {

@@ -161,4 +161,4 @@ class CpuBackend:
         if function is None:
             with self._compiling:
                 function = self._functions[kernel] = _function(kernel, args)
-        function(slots, *[a.data_ptr() if isinstance(a, Tensor) else a for a in args])  # without the GIL
+        function(slots, *[a if a is None or isinstance(a, int) else a.data_ptr() for a in args])  # without the GIL

@@ -47,13 +47,15 @@ class Pricing:
 
     def score(self, b: Ints, triples: Ints) -> Doubles:
         """Scores of triples [T, 3] of sentences [T], each of them scored once."""
-        at = tuple(torch.from_numpy(np.ascontiguousarray(x)).to(self.parts.device) for x in (b, *triples.T))
+        sentence, g, p, c = (torch.from_numpy(np.ascontiguousarray(x)).to(self.parts.device) for x in (b, *triples.T))
+        at = sentence, p, c, g
         with self._lock, torch.no_grad():
             found = self.known[at]
             new = found.isnan()
             if bool(new.any()):
-                some = tuple(x[new] for x in at)
-                self.known[some] = scores = self.parts.score(*some).double()
+                some = tuple(x[new] for x in (sentence, g, p, c))
+                scores = self.parts.score(*some).double()
+                self.known[tuple(x[new] for x in at)] = scores
                 if not bool((scores < torch.inf).all()):
                     first = int((~(scores < torch.inf)).nonzero()[0])
                     raise ValueError(f"grandparents of sentence {int(some[0][first])} score {float(scores[first])}")

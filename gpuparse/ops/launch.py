@@ -41,12 +41,11 @@ def launch(
     if sentences == 0:
         return
     assert isinstance(args[0], Tensor)
-    device = args[0].device
     slots = backend.slots(sentences, 8 * (doubles + longs) + 4 * sum(ints), work)
-    rooms: list[Argument] = [torch.empty(slots * doubles, dtype=torch.float64, device=device)] if doubles else []
-    rooms += [torch.empty(slots * n, dtype=torch.int32, device=device) for n in ints]
+    rooms: list[Argument] = [args[0].new_empty(slots * doubles, dtype=torch.float64)] if doubles else []
+    rooms += [args[0].new_empty(slots * n, dtype=torch.int32) for n in ints]
     if longs:
-        rooms.append(torch.empty(slots * longs, dtype=torch.int64, device=device))
+        rooms.append(args[0].new_empty(slots * longs, dtype=torch.int64))
     backend.launch(kernel, [*args, *rooms, *tail], slots=slots, nodes=nodes)
 
 

@@ -20,6 +20,11 @@ def takes_kernels(scores: Tensor, kernel: str) -> bool:
     return isinstance(scores, FakeTensor) or has_kernel(scores.device.type, kernel, NUMBERS[scores.dtype])
 
 
+def traced(x: Tensor) -> bool:
+    """Whether the call is not for now: it has to be an operator then, which else costs some microseconds more."""
+    return isinstance(x, FakeTensor) or torch.compiler.is_compiling()
+
+
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
     name = schema.split("(")[0]
     LIBRARY.define(schema)

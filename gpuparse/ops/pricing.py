@@ -22,7 +22,7 @@ from torch import Tensor
 from gpuparse import plain
 from gpuparse.backend import Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, kernels_for, launch
-from gpuparse.ops.library import define, takes_kernels
+from gpuparse.ops.library import define, takes_kernels, traced
 from gpuparse.plain.pricing import Score
 
 SUMS, AT_ONCE, CODES = 8, 16, 14  # of pricing.cuh
@@ -162,33 +162,22 @@ def launch_pricing(
     """Run pricing.cu. ``duals``: ceiling, floor, kappa, over_g, over_c."""
     B, N = known.shape[:2]
     backend = backend or kernels_for(known)
-    outputs = _like_priced(kind, rank, values, second, third, index, relations, lengths, duals, known, tolerance, room)
+    tensors = values, second, third, index, relations
+    outputs = _like_priced(kind, rank, *tensors, lengths, duals, known, tolerance, room)
     columns = -(-rank // AT_ONCE) * AT_ONCE
-    doubles = 6 * N * (-(-N // 8) * 8) + (N + 1) * rank
-    ints = (
-        2 * N * N + 2 * N + 8 + columns + -(-2 * N**3 // 4)
-    )  # the last are bytes, at most one for every triple, twice
+    wide = -(-N // 8) * 8
+    ints = 2 * N * N + 2 * N + 8 + columns
+    doubles = 6 * N * wide + (N + 1) * rank + -(-ints // 2) + (2 * N + 1) * N * wide // 8  # the last are bytes
     (bits,) = struct.unpack("<q", struct.pack("<d", tolerance))
     launch(
         backend,
         Kernel("pricing", NUMBERS[torch.float64 if values is None else values.dtype], kind),
-        [
-            lengths.contiguous(),
-            values,
-            second,
-            third,
-            index,
-            relations,
-            *(x.contiguous() for x in duals),
-            known,
-            *outputs,
-        ],
+        [lengths.contiguous(), *tensors, *[x.contiguous() for x in duals], known, *outputs],
         sentences=B,
         nodes=N * N,
         work=N**3,
         doubles=doubles,
-        ints=(ints,),
-        tail=[Long(doubles), Long(ints), Long(bits), rank, room, B, N],
+        tail=[Long(doubles), Long(bits), rank, room, B, N],
     )
     return outputs
 
@@ -197,10 +186,9 @@ def _like_priced(*args: object) -> Outputs:
     known, _, room = args[9:12]
     assert isinstance(known, Tensor) and isinstance(room, int)
     B, N = known.shape[:2]
-    score, r = known.new_empty(B, room), known.new_empty(B, room)
-    count, looked, scored = (known.new_empty(B, dtype=torch.int64) for _ in range(3))
+    count, looked, scored = [known.new_empty(B, dtype=torch.int64) for _ in range(3)]
     triples = known.new_empty((B, room, 3), dtype=torch.int32)
-    return triples, score, r, known.new_empty(B, N), count, looked, scored
+    return triples, known.new_empty(B, room), known.new_empty(B, room), known.new_empty(B, N), count, looked, scored
 
 
 _price_op = define(
@@ -237,8 +225,8 @@ def price(
         kappa: the dual of NoGP(g, p), not negative.
         over_g, over_c: not below any score (g, p, c) over g, at [p, c], and over c, at [g, p]: ``Parts.bound(0)`` and
             ``Parts.bound(2)``, in float64.
-        known: the scores that are known, none above its bounds, NaN where they are not; those that are scored are
-            written into it.
+        known: the scores that are known, at [p, c, g], none above its bounds, NaN where they are not; those that are
+            scored are written into it.
         tolerance: reduced costs up to it, 0 or more, count as not positive.
         room: triples of a sentence that are listed at most.
         backend: None: that of the device.
@@ -255,7 +243,7 @@ def price(
         return _price_plainly(scorer.score, lengths, duals, known, tolerance, room)
     tensors = scorer.values, scorer.second, scorer.third, scorer.index, scorer.relations
     args = KINDS[scorer.kind], scorer.rank, *tensors, lengths, list(duals), known, tolerance, room
-    return Priced(*(_price_op(*args) if backend is None else launch_pricing(*args, backend)))
+    return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*args, backend)))
 
 
 def _price_plainly(
@@ -288,7 +276,7 @@ def price_listed(
 
     def listed(room: int) -> Priced:
         args = LISTED, 0, None, None, None, None, None, lengths, list(duals), known, tolerance, room
-        return Priced(*(_price_op(*args) if backend is None else launch_pricing(*args, backend)))
+        return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*args, backend)))
 
     found = listed(room)
     most = int(found.count.max()) if len(lengths) else 0
@@ -300,26 +288,27 @@ def price_listed(
     if len(sentence):
         g, p, c = found.triples[sentence, place].long().T
         with torch.no_grad():
-            known[sentence, g, p, c] = score(sentence, g, p, c).double()
+            known[sentence, p, c, g] = score(sentence, g, p, c).double()
     again = listed(room)  # all candidates are known now: what is one still is what was wanted
     return replace(again, scored=scored)
 
 
 def _check(lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance: float, room: int) -> None:
     """Raise ValueError where shapes, dtypes, devices or numbers do not fit."""
-    named = dict(zip(DUALS, duals, strict=True))
-    if known.dim() != 4 or len(set(known.shape[1:])) != 1 or known.shape[1] < 2:
-        raise ValueError(f"known must have shape [B, N, N, N] with N = words + 1 >= 2, got {list(known.shape)}")
+    shape, device = known.shape, known.device
+    if len(shape) != 4 or not shape[1] == shape[2] == shape[3] >= 2:
+        raise ValueError(f"known must have shape [B, N, N, N] with N = words + 1 >= 2, got {list(shape)}")
     if not known.is_contiguous():
         raise ValueError("known must be contiguous, as scores are written into it; make it so before the first call")
-    for name, x in {"known": known, **named}.items():
-        shape = known.shape if name == "known" else known.shape[:3]
-        if x.dtype != torch.float64 or x.shape != shape or x.device != known.device:
-            found = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)} on {x.device}"
-            raise ValueError(f"{name} must be float64 {list(shape)} on {known.device}, got {found}")
-    if lengths.dtype != torch.int64 or lengths.shape != known.shape[:1] or lengths.device != known.device:
+    square = shape[:3]
+    for i, x in enumerate((*duals, known)):
+        like = square if i < len(duals) else shape
+        if x.dtype != torch.float64 or x.shape != like or x.device != device:
+            name, found = (*DUALS, "known")[i], f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)} on {x.device}"
+            raise ValueError(f"{name} must be float64 {list(like)} on {device}, got {found}")
+    if lengths.dtype != torch.int64 or lengths.shape != shape[:1] or lengths.device != device:
         found = f"{str(lengths.dtype).removeprefix('torch.')} {list(lengths.shape)} on {lengths.device}"
-        raise ValueError(f"lengths must be int64 {list(known.shape[:1])} on {known.device}, got {found}")
+        raise ValueError(f"lengths must be int64 {list(shape[:1])} on {device}, got {found}")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be 0 or more, got {tolerance}")
     if room < 0:
@@ -327,11 +316,11 @@ def _check(lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance:
 
 
 def _check_scorer(scorer: Scorer, known: Tensor) -> None:
-    B, N = known.shape[:2]
-    of = scorer.index[0] if scorer.index is not None else scorer.values
-    if of.shape[:2] != (B, N):
+    like = known.shape[:2]
+    of = scorer.values.shape[:2] if scorer.index is None else scorer.index.shape[1:3]
+    if of != like:
         raise ValueError(
-            f"scorer must be of {B} sentences and {N} nodes like known, got {of.shape[0]} and {of.shape[1]}"
+            f"scorer must be of {like[0]} sentences and {like[1]} nodes like known, got {of[0]} and {of[1]}"
         )
     if scorer.values.device != known.device:
         raise ValueError(f"scorer must be on {known.device} like known, got {scorer.values.device}")

@@ -28,6 +28,7 @@ def price(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """As ``gpuparse.ops.pricing.price``, and waits for the device. Without ``score``, what would be scored is found."""
     B, N = ceiling.shape[:2]
+    known = known.permute(0, 3, 1, 2)  # [B, g, p, c] like all here
     node = torch.arange(N, device=ceiling.device)
     n = lengths.clamp(0, N - 1)[:, None, None, None]
     g, p, c = node[:, None, None], node[:, None], node
