@@ -30,6 +30,7 @@ from ppc_models import scored
 from timing import OUT, environment, new_table, print_environment
 
 import gpuparse as gp
+from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.batches import collate
 from gpuparse.data.vocab import Vocabulary
@@ -199,14 +200,17 @@ def rounds_of(scores: gp.Scores) -> list[Round]:
 
 
 def median(run: Callable[[], Any], known: torch.Tensor, repeat: int) -> float:
-    times, before = [], known.clone()
-    for _ in range(repeat + 1):
-        known.copy_(before)
+    """Seconds, from what is known now every time; it is so again at the end."""
+    times, before = [], known.isnan()
+    run()
+    scored = (before & ~known.isnan()).view(-1).nonzero()[:, 0]
+    for _ in range(repeat):
+        known.view(-1)[scored] = torch.nan
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    known.copy_(before)
-    return statistics.median(times[1:])
+    known.view(-1)[scored] = torch.nan
+    return statistics.median(times)
 
 
 def compare(parts: Parts, rounds: list[Round], repeat: int, sums: Compared) -> None:
@@ -246,7 +250,7 @@ def compare(parts: Parts, rounds: list[Round], repeat: int, sums: Compared) -> N
 def of_parser(name: str, kind: str, directory: Path, models: Path, batches: int, repeat: int) -> Compared:
     """The rounds of some batches of a language's dev sentences."""
     sums = Compared()
-    every = list(scored(name, kind, directory, models, most=40, first=0, batch_words=1000))
+    every = list(scored(name, kind, directory, models, most=40, first=0, batch_words=BATCH_WORDS))
     for batch in every[:: max(1, len(every) // batches)]:
         assert batch.scores.grandparents is not None
         compare(batch.scores.grandparents, rounds_of(batch.scores), repeat, sums)
