@@ -119,6 +119,7 @@ def table1(name: str, kind: str, args: argparse.Namespace, directory: Path) -> d
 
 def table2(name: str, kind: str, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """The polytopes by brute force; the value of the tightest, by parse, price and cut too."""
+    LOG.print(f"table 2: {name}, {kind}")
     counts, apart = {polytope: Count() for polytope in POLYTOPES}, 0.0
     for batch in _batches(name, kind, args, directory, args.words2):
         for polytope, count in counts.items():
@@ -257,12 +258,15 @@ def main() -> int:
     if "table1" in args.parts:
         results["table1"] = {f"{name}, {kind}": table1(name, kind, args, directory) for name, kind in pairs}
         goals += report1(results["table1"], args.words)
+        write_json(RESULTS / f"ppc{suffix}.json", results)
     if "table2" in args.parts:
         results["table2"] = {f"{name}, {kind}": table2(name, kind, args, directory) for name, kind in pairs}
         goals += report2(results["table2"], args.words2)
+        write_json(RESULTS / f"ppc{suffix}.json", results)
     if "exact" in args.parts:
         results["exact"] = {f"{name}, {kind}": exact(name, kind, args, directory) for name, kind in pairs}
         goals += report3(results["exact"])
+        write_json(RESULTS / f"ppc{suffix}.json", results)
     if "random" in args.parts:
         results["random"] = small = random(args.instances)
         OUT.print(f"random: {small}")
