@@ -30,7 +30,7 @@ NEURAL = {
 KINDS = {
     "templates": {"scorer.kind": "templates", "scorer.grandparents": 1, "training.learning_rate": 0.005},
     "trilinear": {**NEURAL, "scorer.grandparents": 32},
-    "both": {**NEURAL, "scorer.grandparents": 32, "scorer.siblings": 32},  # not of bench/ppc.py
+    "both": {**NEURAL, "scorer.grandparents": 8, "scorer.siblings": 8},  # not of bench/ppc.py
 }
 
 
