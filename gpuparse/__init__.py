@@ -5,7 +5,17 @@ __version__ = "0.1.0"
 from gpuparse.bp import BeliefPropagation
 from gpuparse.chain import Tagging, Transitions, viterbi
 from gpuparse.decode import Parse, decode
-from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TagChains, TrigramChains
+from gpuparse.distributions import (
+    ConstituencyTrees,
+    LexicalizedTrees,
+    NonProjectiveTrees,
+    ProjectiveTrees,
+    SecondOrderTrees,
+    TagChains,
+    TrigramChains,
+)
+from gpuparse.dual import DualDecomposition
+from gpuparse.grammars import Grammar
 from gpuparse.mst import mst
 from gpuparse.parser import Parser
 from gpuparse.scores import Scores
@@ -13,6 +23,10 @@ from gpuparse.tagger import Tagger
 
 __all__ = [
     "BeliefPropagation",
+    "ConstituencyTrees",
+    "DualDecomposition",
+    "Grammar",
+    "LexicalizedTrees",
     "NonProjectiveTrees",
     "Parse",
     "Parser",

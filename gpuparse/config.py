@@ -68,7 +68,7 @@ class ScorerConfig:
 class TrainingConfig:
     """How it is learned."""
 
-    objective: Literal["nll", "local", "hinge", "perceptron", "mira", "bp", "bp_l2"] = "nll"
+    objective: Literal["nll", "local", "hinge", "perceptron", "mira", "bp", "bp_l2", "dd"] = "nll"
     projective: bool = False
     single_root: bool = True
     epochs: int = 30
@@ -84,6 +84,7 @@ class TrainingConfig:
     pretrained_rate: float = 0.02  # learning rate of a pretrained encoder, as a share
     margin: float = 1.0  # hinge: cost of a wrong head
     bp_iterations: int = 5  # of belief propagation
+    dd_iterations: int = 5  # of soft dual decomposition
     aggressiveness: float = 0.01  # MIRA's C
     transition_l1: float = 0.0  # shrinks the transitions of a tagger, and nothing else, towards zero
     transition_l2: float = 0.0
@@ -251,11 +252,12 @@ def _check(config: Config, source: str) -> None:
         raise wrong("data.min_count", "1 or more")
     if config.data.max_words < 0:
         raise wrong("data.max_words", "0 or more")
-    if training.bp_iterations < 1:
-        raise wrong("training.bp_iterations", "1 or more")
-    if config.task == "tag" and training.objective in ("mira", "bp", "bp_l2"):
+    for name in ("bp_iterations", "dd_iterations"):
+        if getattr(training, name) < 1:
+            raise wrong(f"training.{name}", "1 or more")
+    if config.task == "tag" and training.objective in ("mira", "bp", "bp_l2", "dd"):
         raise wrong("training.objective", "nll, local, hinge or perceptron where task is 'tag'")
     if training.objective in ONLINE and scorer.kind != "templates":
         raise wrong(
-            "training.objective", "nll, local, hinge, bp or bp_l2 (perceptron and mira train scorer.kind templates)"
+            "training.objective", "nll, local, hinge, bp, bp_l2 or dd (perceptron and mira train scorer.kind templates)"
         )

@@ -17,6 +17,8 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from gpuparse.bp.parsing import believe, best_trees
+from gpuparse.dual.fallback import decompose
+from gpuparse.dual.steps import Step
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.lp.brute import solve_all
@@ -82,17 +84,22 @@ def decode(
 
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
-        method: "mst" (non-projective, first order, exact), "eisner" (projective, first and second order, exact), "ilp"
-            (first and second order, exact, under constraints: see ``gpuparse.lp``; on the CPU), "ppc" (grandparents,
-            parse, price and cut; on the CPU), "lp" (the same, every grandparent in one program), "bp" (first and second
-            order, belief propagation: see ``gpuparse.bp``), or "auto": the first of these that takes the scores and
-            the options.
+        method: "mst" (non-projective, first order, exact), "eisner" (projective, first and second order, exact), "dd"
+            (non-projective, second order, dual decomposition: see ``gpuparse.dual``), "ilp" (first and second order,
+            exact, under constraints: see ``gpuparse.lp``; on the CPU), "ppc" (grandparents, parse, price and cut; on
+            the CPU), "lp" (the same, every grandparent in one program), "bp" (first and second order, belief
+            propagation: see ``gpuparse.bp``), or "auto": the first of these that takes the scores and the options,
+            "dd" with its fallback.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
             and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
-            proven; ``time_limit`` in seconds a sentence. Those of "bp": ``iterations``, ``tolerance``, ``damping`` and
-            ``schedule``, as of ``BeliefPropagation``; ``time_limit`` in seconds for each tree with a forbidden pair,
+            proven; ``time_limit`` in seconds a sentence. Those of "dd": ``iterations`` at most, 500, or 100
+            with a fallback; ``step``, how far to go;
+            ``fallback``, to hand what they leave open to "ppc", if there are grandparents alone; ``exact``, to go on by
+            branch and bound; ``nodes`` of that at most; ``time_limit`` for it; ``threads``. Those of "bp":
+            ``iterations``, ``tolerance``, ``damping`` and ``schedule``, as of ``BeliefPropagation``; ``time_limit`` in
+            seconds for each tree with a forbidden pair,
             which "ilp" replaces. Those of "ppc": ``exact``, to go on by branch and bound where the solution of the
             linear program is no tree; ``polytope``, "tight" (with cuts) or "all" (as in the paper); ``time_limit``;
             ``threads``. Those of "lp": ``polytope``, "arcgp", "onegp", "all" or "tight"; ``lazy_rows``, to add rows of
@@ -109,6 +116,8 @@ def decode(
     if unknown:
         known = ", ".join(METHODS[chosen].options)
         raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
+    if method == "auto" and "fallback" in METHODS[chosen].options:
+        options = {"fallback": True, **options}
     return METHODS[chosen].run(scores, projective=bool(projective), single_root=bool(single_root), **options)
 
 
@@ -269,6 +278,35 @@ def _ilp(
     return Parse(found.heads, found.labels, score, bound, found.certified, found.iterations, found.stats, found.remarks)
 
 
+def _dd(
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    iterations: int | None = None,
+    step: Step | None = None,
+    exact: bool = False,
+    fallback: bool = False,
+    nodes: int = 1000,
+    time_limit: float = math.inf,
+    threads: int | None = None,
+) -> Parse:
+    """A spanning tree and head automata that must agree, by dual decomposition, on the device; waits for it.
+
+    Where they do, the tree is proven best. What is left goes on by ``fallback`` to parse, price and cut, if there are
+    grandparents alone, and by ``exact`` to branch and bound.
+    """
+    _check_seconds(time_limit)
+    _check_threads(threads)
+    easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
+    if not scores.second_order:
+        return easy
+    limits: dict[str, Any] = {"nodes": nodes, "seconds": time_limit, "threads": threads}
+    wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "fallback": fallback}
+    found = decompose(scores, easy.certified, step=step, iterations=iterations, **wanted, **limits)
+    return _relaxed(scores, found, easy.certified)
+
+
 def _ppc(
     scores: Scores,
     *,
@@ -285,8 +323,7 @@ def _ppc(
     with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
     """
     _check_seconds(time_limit)
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"threads must be a whole number from 1 on, got {threads!r}")
+    _check_threads(threads)
     if polytope not in PRICED:
         raise ValueError(f'polytope must be one of {", ".join(PRICED)} (others go with method "lp"), got {polytope!r}')
     parts = scores.grandparents
@@ -326,6 +363,11 @@ def _lp(
 def _check_seconds(time_limit: float) -> None:
     if not isinstance(time_limit, (int, float)) or not time_limit >= 0:
         raise ValueError(f"time_limit must be a number of seconds from 0 on, got {time_limit!r}")
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads must be a whole number from 1 on, got {threads!r}")
 
 
 def _relaxed(scores: Scores, found: Solved, possible: Bool[Tensor, " B"]) -> Parse:
@@ -385,6 +427,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         nonprojective=False,
         parts=KINDS,
     ),
+    "dd": Method(_dd, "dual decomposition", projective=False, nonprojective=True, parts=KINDS, waits=True),
     "ilp": Method(
         _ilp, "integer programs under constraints", projective=True, nonprojective=True, parts=KINDS, waits=True
     ),

@@ -127,6 +127,30 @@ class DenseParts(Parts):
         return self.values
 
 
+class TakenParts(Parts):
+    """Those of some of the sentences; what is scored counts for the whole, too."""
+
+    def __init__(self, whole: Parts, rows: Int[Tensor, " K"]) -> None:
+        super().__init__(whole.kind, whole.lengths[rows], whole.nodes, whole.dtype, whole.device)
+        self.whole, self.rows = whole, rows
+
+    def bound(self, axis: int) -> Float[Tensor, "B N N"]:
+        return self.whole.bound(axis)[self.rows]
+
+    def scorer(self) -> Scorer | None:
+        scorer = self.whole.scorer()
+        return None if scorer is None else scorer.take(self.rows)
+
+    def to(self, device: torch.device | str) -> TakenParts:
+        return TakenParts(self.whole.to(device), self.rows.to(device))
+
+    def _score(self, sentence: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Float[Tensor, " T"]:
+        return self.whole.score(self.rows[sentence], i, j, k)
+
+    def _dense(self) -> Float[Tensor, "B N N N"]:
+        return self.whole.dense()[self.rows]
+
+
 def as_kind(kind: Kind) -> Kind:
     """``kind`` if it is one."""
     if kind not in KINDS:

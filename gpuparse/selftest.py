@@ -12,8 +12,22 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import backend_for
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure, chains, check_flags, pricing, second_order, viterbi
+from gpuparse.ops import (
+    EISNER,
+    MATRIX_TREE,
+    Structure,
+    automata,
+    chains,
+    check_flags,
+    cky,
+    pricing,
+    second_order,
+    viterbi,
+)
+from gpuparse.ops import lexical as lexical_ops
 from gpuparse.ops.viterbi import best_chain
+from gpuparse.plain import cky as plain_cky
+from gpuparse.plain import lexical as plain_lexical
 from gpuparse.plain import second_order as plain_second_order
 from gpuparse.tags import chain_scores, is_position, trigram_scores
 from gpuparse.trees import is_tree, tree_scores
@@ -87,9 +101,18 @@ def _comparisons(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str
             yield f"{family} ({what})", differ_sums, rounded if order == 0 else 10 * rounded
         yield f"{family}_argmax", partial(_second_order_best, scores, lengths), exact
         yield f"{family}_sample", partial(_second_order_sample, scores, lengths), 0.04
+    constituents, grammar = _with_grammar(arcs)
+    for order, what in enumerate(("marginals", "derivative", "second derivative")):
+        differ_cky = partial(_cky_sums, constituents, grammar, lengths, order)
+        yield f"cky ({what})", differ_cky, rounded if order == 0 else 10 * rounded
+    yield "cky_argmax", partial(_cky_best, constituents, grammar, lengths), 0.0
+    yield "cky_sample", partial(_cky_sample, constituents, grammar, lengths), 0.04
+    yield from _lexical_comparisons(arcs, lengths, exact, rounded)
     yield "check", partial(_flags, arcs, lengths), 0.0
     for kind, scorer in _scorers(device, dtype, *arcs.shape[:2]).items():
         yield f"pricing ({kind})", partial(_pricing, scorer, lengths), 0.0
+    for family in ("siblings", "grandparents", "grandsiblings"):
+        yield f"automata ({family})", partial(_automata, arcs, lengths, family), 0.0
     of_chains: list[tuple[str, Callable[[Chains], float], float]] = [
         ("chain (log Z)", partial(_chain_sums, order=0, weighted=False), rounded),
         ("chain (marginals)", partial(_chain_sums, order=0, weighted=True), rounded),
@@ -161,6 +184,22 @@ def _pricing(scorer: pricing.Scorer, lengths: Tensor) -> float:
     if results[0][0].shape != results[1][0].shape:
         return float("inf")
     return max((_difference(one, other) for one, other in zip(*results, strict=True) if one.numel()), default=0.0)
+
+
+def _automata(arcs: Tensor, lengths: Tensor, family: str) -> float:
+    generator = torch.Generator().manual_seed(5)
+    B, N = arcs.shape[:2]
+    pairs = [torch.randn(B, N, N, N, generator=generator, dtype=torch.float64).to(arcs) for _ in range(2)]
+    siblings, grandparents = (
+        x if family in (name, "grandsiblings") else None
+        for name, x in zip(("siblings", "grandparents"), pairs, strict=True)
+    )
+    worst = 0.0
+    for root in (True, False):
+        found = automata.automata(arcs, arcs / 2, siblings, grandparents, lengths, single_root=root)
+        expected = plain.automata.automata(arcs, arcs / 2, siblings, grandparents, lengths, root)
+        worst = max(worst, *(_difference(one, other) for one, other in zip(found, expected, strict=True)))
+    return worst
 
 
 def _both_roots(compare: Compare, s: Structure, arcs: Tensor, lengths: Tensor) -> float:
@@ -291,6 +330,57 @@ def _second_order_sample(scores: plain_second_order.Scores, lengths: Tensor) -> 
     return _difference(counts, plain_second_order.derivative(scores, lengths, True)[0])
 
 
+def _with_grammar(arcs: Tensor) -> tuple[plain_cky.Scores, Tensor]:
+    """A grammar of nine symbols, four of them tags, that has trees of any length; scores of sentences and spans."""
+    generator = torch.Generator().manual_seed(6)
+    B, n, S, T = arcs.shape[0], arcs.shape[1] - 1, 9, 4
+    every = torch.cartesian_prod(torch.arange(T, S), torch.arange(S), torch.arange(S))
+    chosen = every[torch.randperm(len(every), generator=generator)[:80]]
+    chosen = torch.cat([chosen, torch.tensor([[T, 0, 0], [T, 0, T]])]).unique(dim=0).T
+    R = chosen.shape[1]
+    shapes = ((B, n, T), (B, R), (B, S), (B, n, n, S))
+    tags, rules, roots, spans = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    barred = torch.rand(B, R, generator=generator) < 0.1
+    barred[:, (chosen[0] == T) & (chosen[1] == 0)] = False
+    rules[barred] = NEG_INF
+    for x in (tags, rules, spans):
+        x[2] *= 300.0
+    scores = tags.to(arcs), rules.to(arcs), roots.to(arcs), spans.to(arcs)
+    return scores, plain_cky.index_rules(chosen, S).to(arcs.device)
+
+
+def _cky_sums(scores: plain_cky.Scores, grammar: Tensor, lengths: Tensor, order: int) -> float:
+    along = [[None if x is None else _direction(x, 5 * k + i) for i, x in enumerate(scores)] for k in range(order)]
+    expected = plain_cky.derivative(scores, grammar, lengths, along)
+    if order == 0:
+        log_z, *found = cky.marginals(scores, grammar, lengths)
+        worst = _difference(log_z, plain_cky.log_partition(scores, grammar, lengths))
+        worst = max(worst, _difference(cky.log_partition(scores, grammar, lengths), log_z))
+    else:
+        op = torch.ops.gpuparse.cky_hvp if order == 1 else torch.ops.gpuparse.cky_third
+        found, worst = list(op(*scores, grammar, lengths, *(x for bundle in along for x in bundle))), 0.0
+    return max(worst, *(_difference(a, b) for a, b in zip(found, expected, strict=True) if a is not None))
+
+
+def _cky_best(scores: plain_cky.Scores, grammar: Tensor, lengths: Tensor) -> float:
+    found, expected = (argmax(scores, grammar, lengths) for argmax in (cky.argmax, plain_cky.argmax))
+    return _difference(found, expected)
+
+
+def _cky_sample(scores: plain_cky.Scores, grammar: Tensor, lengths: Tensor) -> float:
+    """Frequencies of spans among many samples against the marginals."""
+    num, tags = 4000, scores[0]
+    with torch.random.fork_rng(devices=[tags.device] if tags.is_cuda else []):
+        torch.manual_seed(0)
+        trees = cky.sample(scores, grammar, lengths, num)
+    n, S = tags.shape[1], scores[2].shape[1]
+    i, j, symbol, split = trees.unbind(-1)
+    place = torch.where(split >= 0, (i * n + j) * S + symbol, n * n * S).movedim(1, 0).flatten(1)
+    ones = torch.ones_like(place, dtype=torch.float64)
+    counts = ones.new_zeros(len(lengths), n * n * S + 1).scatter_add(1, place, ones / num)[:, :-1]
+    return _difference(counts, plain_cky.derivative(scores, grammar, lengths)[3].flatten(1))
+
+
 def _flags(arcs: Tensor, lengths: Tensor) -> float:
     wrong = arcs.clone()
     wrong[0, 1, 2], wrong[3, 0, 1] = float("nan"), float("inf")
@@ -387,3 +477,51 @@ def _chain_sample(batch: Chains) -> float:
     seen = (tags[..., None] == torch.arange(unary.shape[2], device=tags.device)).double().mean(0)
     weight = torch.ones_like(lengths, dtype=torch.float64)
     return _difference(seen, plain.chain.gradient(*batch, weight)[0])
+
+
+def _lexical_comparisons(
+    arcs: Tensor, lengths: Tensor, exact: float, rounded: float
+) -> Iterator[tuple[str, Callable[[], float], float]]:
+    """A grammar of 3 tags, 7 symbols and 60 rules; some tags and rules are forbidden."""
+    generator = torch.Generator().manual_seed(5)
+    T, S, R = 3, 7, 60
+    codes = torch.randperm((S - T) * S * S * 2, generator=generator)[:R]
+    rest = codes // (S - T)
+    parts = torch.stack([T + codes % (S - T), rest % S, rest // S % S, rest // S // S]).to(arcs.device)
+    rules = plain_lexical.Rules.of(parts[0], parts[1], parts[2], parts[3], S)
+    shapes = ((arcs.shape[0], arcs.shape[1] - 1, T), (1, R), (S,))
+    tags, by_rule, roots = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    tags[:, ::2, 1] = NEG_INF
+    by_rule[:, ::9] = NEG_INF
+    scores = (tags.to(arcs), arcs, by_rule.to(arcs), roots.to(arcs))
+    yield "lexical (log Z)", partial(_lexical_log_partition, scores, rules, lengths), rounded
+    yield "lexical (marginals)", partial(_lexical_marginals, scores, rules, lengths), rounded
+    yield "lexical_argmax", partial(_lexical_best, scores, rules, lengths), exact
+    yield "lexical_sample", partial(_lexical_sample, scores, rules, lengths), 0.04
+
+
+def _lexical_log_partition(scores: plain_lexical.Scores, rules: plain_lexical.Rules, lengths: Tensor) -> float:
+    expected = plain_lexical.log_partition(scores, rules, lengths)
+    return _difference(lexical_ops.log_partition(scores, rules, lengths), expected)
+
+
+def _lexical_marginals(scores: plain_lexical.Scores, rules: plain_lexical.Rules, lengths: Tensor) -> float:
+    found, expected = lexical_ops.marginals(scores, rules, lengths)[1], plain_lexical.derivative(scores, rules, lengths)
+    return max(_difference(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def _lexical_best(scores: plain_lexical.Scores, rules: plain_lexical.Rules, lengths: Tensor) -> float:
+    trees = lexical_ops.argmax(scores, rules, lengths), plain_lexical.argmax(scores, rules, lengths)
+    found, expected = (plain_lexical.tree_scores(scores, rules, x, lengths) for x in trees)
+    return _difference(found, expected)
+
+
+def _lexical_sample(scores: plain_lexical.Scores, rules: plain_lexical.Rules, lengths: Tensor) -> float:
+    """Frequencies of the arcs among many samples against the marginals."""
+    num, arcs = 4000, scores[1]
+    with torch.random.fork_rng(devices=[arcs.device] if arcs.is_cuda else []):
+        torch.manual_seed(0)
+        heads = plain_lexical.heads_of(lexical_ops.sample(scores, rules, lengths, num))
+    node = torch.arange(arcs.shape[1], device=arcs.device)
+    counts = (heads[:, :, None, :] == node[:, None]).double().mean(0)
+    return _difference(counts, plain_lexical.derivative(scores, rules, lengths)[1])

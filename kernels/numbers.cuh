@@ -102,6 +102,7 @@ template <class V_> struct Max {
   static constexpr int planes = 1, order = 0;
   static constexpr bool sums = false;
   V v;
+  static DEVICE Max lift(Scalar s) { return Max{splat<V>(s.v)}; }
   static DEVICE Max zero() { return Max{splat<V>(-infinity())}; }
   static DEVICE Max one() { return Max{V{}}; }
   static DEVICE Max load(const double* p, i64) { return Max{Lin<V>::load(p, 0).v}; }

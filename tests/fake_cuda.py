@@ -23,6 +23,7 @@ import gpuparse as gp
 from gpuparse import plain
 from gpuparse.distributions import TagChains, TrigramChains
 from gpuparse.lp import violates
+from gpuparse.ops.automata import automata
 from tests.lp.some import constraints, sentence
 
 
@@ -35,6 +36,8 @@ def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...]
     name = node.name()
     if "second_order" in name:  # log Z and three kinds of marginals, or a derivative of these
         given = [*given, None, None, None][: 4 if "marginals" in name else 3]
+    elif "cky" in name:  # log Z and four kinds of marginals, or a derivative of these
+        given = [*given, *[None] * 4][: 5 if "marginals" in name else 4]
     elif "marginals" in name or "gradient" in name:  # two outputs: log Z and the marginals, or of two inputs
         given = [*given, None][:2]
     results = [g for g in node.apply(*given) if g is not None]
@@ -163,6 +166,34 @@ def try_chains() -> int:
     return checks
 
 
+def try_constituents() -> int:
+    B, n, T, S, R, checks = 3, 4, 2, 5, 6, 0
+    for dtype, spanned in itertools.product((torch.float32, torch.float64), (True, False)):
+        grammar = object.__new__(gp.Grammar)  # without the checks, which look at values
+        symbols = {name: torch.empty(R, dtype=torch.int64, device="cuda") for name in ("parents", "lefts", "rights")}
+        scores = {name: torch.empty(k, device="cuda") for name, k in (("scores", R), ("roots", S))}
+        grammar.__dict__.update(symbols=tuple("abcde"), tags=T, **symbols, **scores)
+        lengths = torch.empty(B, dtype=torch.int64, device="cuda")
+        shapes = [(B, n, T), (R,), *([(B, n, n, S)] if spanned else [])]
+        leaves = [torch.empty(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes]
+        spans = leaves[2] if spanned else None
+        p, q = (gp.ConstituencyTrees(grammar, leaves[0], lengths, rules=leaves[1], spans=spans) for _ in "pq")
+        for leaf in leaves:
+            first = gradient(expect(p.log_partition, B), leaf)
+            second = gradient(expect(first, *leaf.shape), leaf)
+            expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
+            expect(gradient(expect(p.tag_marginals, B, n, T), leaf), *leaf.shape)
+            expect(gradient(expect(p.entropy(), B), leaf), *leaf.shape)
+            expect(gradient(expect(kl_divergence(p, q), B), leaf), *leaf.shape)
+            expect(gradient(expect(p.max, B), leaf), *leaf.shape)
+        expect(p.rule_marginals, B, R), expect(p.span_marginals, B, n, n, S), expect(p.root_marginals, B, S)
+        trees = expect(p.sample((4, 2)), 4, 2, B, 2 * n - 1, 4)
+        expect(gradient(expect(p.log_prob(trees), 4, 2, B), leaves[0]), B, n, T)
+        expect(p.log_prob(expect(p.argmax, B, 2 * n - 1, 4)), B)
+        checks += 1
+    return checks
+
+
 def try_viterbi() -> int:
     B, n, T, checks = 3, 5, 20, 0
     ways: tuple[dict[str, Any], ...] = (
@@ -182,6 +213,20 @@ def try_viterbi() -> int:
             expect(counted, B)
         checks += 1
     return checks
+
+
+def try_automata() -> int:
+    B, N = 2, 5
+    square, cube = (torch.empty(B, *[N] * k, device="cuda") for k in (2, 3))
+    lengths = torch.empty(B, dtype=torch.int64, device="cuda")
+    for up, siblings, grandparents, root in itertools.product(
+        (None, square), (None, cube), (None, cube), (True, False)
+    ):
+        given = square, up, siblings, grandparents, lengths
+        for found in (automata(*given, single_root=root), plain.automata.automata(*given, root)):
+            for x, dims in zip(found, ((B, N, N), (B, N), (B, N)), strict=True):
+                expect(x, *dims)
+    return 1
 
 
 def try_plain_path() -> int:
@@ -215,6 +260,11 @@ def try_plain_path() -> int:
         expect(
             plain.chain.score(*scores[:2], torch.empty(B, n, dtype=torch.int64, device="cuda"), lengths, trigrams), B
         )
+    grammar = plain.cky.index_rules(torch.empty(3, 6, dtype=torch.int64, device="cuda"), 5)
+    some = torch.empty(B, 6, device="cuda"), torch.empty(B, 5, device="cuda"), torch.empty(B, 4, 4, 5, device="cuda")
+    expect(gradient(expect(plain.cky.log_partition((unary, *some), grammar, lengths), B), unary), B, 4, 3)
+    expect(plain.cky.argmax((unary.detach(), *some), grammar, lengths), B, 7, 4)
+    expect(plain.cky.sample((unary.detach(), *some), grammar, lengths, 2), 2, B, 7, 4)
     tags, bound = plain.beam.search(unary.detach(), pairs[:, :, :3], lengths, 2)
     expect(tags, B, 4), expect(bound, B)
     return 4
@@ -233,5 +283,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
-        trees = try_distributions() + try_second_order()
+        trees = try_distributions() + try_second_order() + try_automata() + try_constituents()
         print(f"{trees + try_chains() + try_viterbi() + try_plain_path() + try_constraints()} ok")

@@ -40,4 +40,4 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_no_device_mix_and_no_wait(guard: list[str]) -> None:
     done = run(*guard)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == "49 ok"
+    assert done.stdout.strip() == "54 ok"

@@ -36,10 +36,14 @@ class Kernel(NamedTuple):
 
 #: every kernel source, with the derivative orders that its template is instantiated for
 SOURCES: dict[str, tuple[int | None, ...]] = {
+    "automata": (None,),
     "chain": (0, 1, 2),
     "chain_sample": (None,),
     "chain_topk": (None,),
     "check": (None,),
+    "cky": (0, 1, 2),
+    "cky_argmax": (None,),
+    "cky_sample": (None,),
     "eisner": (0, 1, 2),
     "eisner_argmax": (None,),
     "eisner_sample": (None,),
@@ -47,6 +51,9 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "grandsiblings": (0, 1, 2),
     "grandsiblings_argmax": (None,),
     "grandsiblings_sample": (None,),
+    "lexical": (None,),
+    "lexical_argmax": (None,),
+    "lexical_sample": (None,),
     "matrix_tree": (0, 1, 2),
     "matrix_tree_sample": (None,),
     "mst": (None,),

@@ -1,6 +1,8 @@
-"""Exact distributions over dependency trees and over chains of tags, one file each."""
+"""Exact distributions over dependency trees, chains of tags and trees of a grammar, one file each."""
 
 from gpuparse.distributions.chains import ChainDistribution
+from gpuparse.distributions.constituency import ConstituencyTrees
+from gpuparse.distributions.lexicalized import LexicalizedTrees
 from gpuparse.distributions.nonprojective import NonProjectiveTrees
 from gpuparse.distributions.projective import ProjectiveTrees
 from gpuparse.distributions.second_order import SecondOrderTrees
@@ -10,6 +12,8 @@ from gpuparse.distributions.trigram_chains import TrigramChains
 
 __all__ = [
     "ChainDistribution",
+    "ConstituencyTrees",
+    "LexicalizedTrees",
     "NonProjectiveTrees",
     "ProjectiveTrees",
     "SecondOrderTrees",

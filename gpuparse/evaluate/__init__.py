@@ -1,4 +1,4 @@
-"""How good parses are: the CoNLL 2018 shared task's metrics, and where a parser errs."""
+"""How good parses are: the CoNLL 2018 shared task's metrics, where a parser errs, and labelled brackets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from gpuparse.data.conllu import Sentence
 from gpuparse.data.prediction import Prediction
 from gpuparse.evaluate.alignment import Source, Words, base_label, check_texts
+from gpuparse.evaluate.brackets import BracketScores, bracket_scores
 from gpuparse.evaluate.breakdown import ArcLengthRow, Breakdown, Confusion, LabelRow, SentenceLengthRow, break_down
 from gpuparse.evaluate.metrics import OFFICIAL, Comparison, Score, scores
 
 __all__ = [
     "OFFICIAL",
     "ArcLengthRow",
+    "BracketScores",
     "Breakdown",
     "Confusion",
     "Evaluation",
@@ -23,6 +25,7 @@ __all__ = [
     "Score",
     "SentenceLengthRow",
     "attachment_scores",
+    "bracket_scores",
     "evaluate",
 ]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse.lp.batch import Solved
@@ -32,6 +32,15 @@ from gpuparse.parts import Parts
 HEADS = 3  # best heads of each word by the scores of arcs that are columns from the start
 
 
+class Warm(NamedTuple):
+    """What is known before: arcs that are columns from the start, trees (-1 where there is none), and what no tree
+    scores more than."""
+
+    arcs: Bool[Tensor, "B N N"]
+    heads: Int64[Tensor, "B N"]
+    bound: Float64[Tensor, " B"]
+
+
 def parse_price_cut(
     arcs: Float64[Tensor, "B N N"],
     parts: Parts,
@@ -41,6 +50,7 @@ def parse_price_cut(
     polytope: Polytope = "tight",
     seconds: float = math.inf,
     threads: int | None = None,
+    warm: Warm | None = None,
 ) -> Solved:
     """The best trees under arcs and grandparents, or what the linear program says of them.
 
@@ -49,13 +59,14 @@ def parse_price_cut(
         polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
         seconds: for a sentence, in its solver and branches; then its best tree so far, and the bound.
+        warm: what is known, in place of the best heads by the scores of arcs.
         threads: that solve programs side by side; by default as many as there are processors.
 
     ``stats``: ``looked`` (bounds), ``scored`` and ``added`` grandparents, ``rows``, ``integral`` (whether the linear
     program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. Waits for the device.
     """
     pricing = Pricing(parts)
-    sentences = _begin(arcs, pricing, single_root, polytope, seconds)
+    sentences = _begin(arcs, pricing, single_root, polytope, seconds, warm)
     count = max(1, min(threads or os.cpu_count() or 1, len(sentences)))
     with ThreadPoolExecutor(count) as pool:
         live = [b for b, sentence in enumerate(sentences) if not sentence.done]
@@ -78,7 +89,12 @@ def parse_price_cut(
 
 
 def _begin(
-    arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, polytope: Polytope, seconds: float
+    arcs: Float64[Tensor, "B N N"],
+    pricing: Pricing,
+    single_root: bool,
+    polytope: Polytope,
+    seconds: float,
+    warm: Warm | None,
 ) -> list[Sentence]:
     """The sentences with their first trees and columns: the best trees by arcs alone, and were every arc's grandparent
     the best that it can have; their arcs and those of each word's best heads, and the grandparents among these."""
@@ -88,8 +104,15 @@ def _begin(
         hopeful = arcs.detach() + most
         trees = [MATRIX_TREE.argmax(x, pricing.lengths, single_root).cpu().numpy() for x in (hopeful, arcs.detach())]
     scores, over = arcs.detach().cpu().numpy(), pricing.over_g.cpu().numpy()
+    known_arcs = bounds = None
+    if warm is not None:
+        trees.append(warm.heads.cpu().numpy())
+        known_arcs, bounds = warm.arcs.cpu().numpy(), warm.bound.cpu().numpy()
     own = [slice(n + 1) for n in pricing.lengths.tolist()]
-    first = [_columns(scores[b, at, at], trees, b) for b, at in enumerate(own)]
+    first = [
+        _columns(scores[b, at, at], trees, b, None if known_arcs is None else known_arcs[b, at, at])
+        for b, at in enumerate(own)
+    ]
     known = _scores({b: triples for b, (_, triples) in enumerate(first)}, pricing)
     sentences = []
     for b, at in enumerate(own):
@@ -105,7 +128,10 @@ def _begin(
         arcs_, costs = units.arcs(table, best), units.triples(p, c, of_triples)
         possible = trees[0][b, 1] >= 0
         bound = arcs_[candidates[0].heads[1:], np.arange(1, len(table))].sum() if possible else -math.inf
-        sentence = Sentence(arcs_, single_root, units.rounding, float(bound) + CLOSE, seconds, polytope)
+        bound = float(bound) + CLOSE
+        if bounds is not None:
+            bound = min(bound, units.cost(float(bounds[b])) + CLOSE)
+        sentence = Sentence(arcs_, single_root, units.rounding, bound, seconds, polytope)
         sentences.append(sentence)
         for tree in candidates:
             sentence.offer(tree.heads, tree.cost(arcs_, costs))
@@ -133,16 +159,21 @@ class _Tree(NamedTuple):
         return float(arcs[self.heads[1:], np.arange(1, len(arcs))].sum() + triples[self.own].sum())
 
 
-def _columns(arcs: Doubles, trees: list[npt.NDArray[np.int64]], b: int) -> tuple[Ints, Ints]:
-    """First arcs [A, 2] and grandparents [T, 3] of a sentence."""
+def _columns(
+    arcs: Doubles, trees: list[npt.NDArray[np.int64]], b: int, known: npt.NDArray[np.bool_] | None
+) -> tuple[Ints, Ints]:
+    """First arcs [A, 2] and grandparents [T, 3] of a sentence: those of trees, and those known or of best heads."""
     N = len(arcs)
     here = allowed(arcs)
     inside, word = np.zeros((N, N), dtype=bool), np.arange(1, N)
     for tree in trees:
         heads = tree[b, 1:N]
         inside[heads[heads >= 0], word[heads >= 0]] = True
-    for row in np.argsort(np.where(here, -arcs, np.inf)[:, 1:], axis=0, kind="stable")[:HEADS]:
-        inside[row, word] = True
+    if known is not None:
+        inside |= known
+    else:
+        for row in np.argsort(np.where(here, -arcs, np.inf)[:, 1:], axis=0, kind="stable")[:HEADS]:
+            inside[row, word] = True
     inside &= here
     both = inside[:, :, None] & inside[None]
     both[np.arange(N), :, np.arange(N)] = False

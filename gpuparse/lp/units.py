@@ -69,3 +69,8 @@ class Units:
     def score(self, cost: float) -> float:
         """The score of a tree, or a bound, of its cost."""
         return float(self.best[1:].sum()) + cost / self.scale
+
+    def cost(self, score: float) -> float:
+        """The cost of a bound; none (+inf) where it is so low that costs are not what they should be."""
+        cost = (score - float(self.best[1:].sum())) * self.scale
+        return cost if cost > -FAR / 2 else math.inf

@@ -3,7 +3,17 @@
 Each function here takes the operator where kernels serve the device, and the plain torch path where none do.
 """
 
-from gpuparse.ops import chains, pricing, second_order, viterbi
+from gpuparse.ops import automata, chains, pricing, second_order, viterbi
 from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure, check_flags
 
-__all__ = ["EISNER", "MATRIX_TREE", "Structure", "chains", "check_flags", "pricing", "second_order", "viterbi"]
+__all__ = [
+    "EISNER",
+    "MATRIX_TREE",
+    "Structure",
+    "automata",
+    "chains",
+    "check_flags",
+    "pricing",
+    "second_order",
+    "viterbi",
+]

@@ -89,6 +89,14 @@ class Scorer:
         )
         return cls("templates", weights.detach().contiguous(), index=rows, relations=lie, rank=rank)
 
+    def take(self, rows: Int64[Tensor, " K"]) -> Scorer:
+        """That of some of the sentences."""
+        if self.kind == "templates":
+            assert self.index is not None
+            return replace(self, index=self.index[:, rows].contiguous())
+        second, third = (None if x is None else x[rows] for x in (self.second, self.third))
+        return replace(self, values=self.values[rows], second=second, third=third)
+
     def score(
         self, sentence: Int64[Tensor, " K"], g: Int64[Tensor, " K"], p: Int64[Tensor, " K"], c: Int64[Tensor, " K"]
     ) -> Float[Tensor, " K"]:

@@ -9,6 +9,32 @@ Loops run as often as the shapes say, so nothing here waits for a device.
 
 from __future__ import annotations
 
-from gpuparse.plain import beam, chain, check, eisner, generic, matrix_tree, mst, pricing, second_order, semiring
+from gpuparse.plain import (
+    automata,
+    beam,
+    chain,
+    check,
+    cky,
+    eisner,
+    generic,
+    matrix_tree,
+    mst,
+    pricing,
+    second_order,
+    semiring,
+)
 
-__all__ = ["beam", "chain", "check", "eisner", "generic", "matrix_tree", "mst", "pricing", "second_order", "semiring"]
+__all__ = [
+    "automata",
+    "beam",
+    "chain",
+    "check",
+    "cky",
+    "eisner",
+    "generic",
+    "matrix_tree",
+    "mst",
+    "pricing",
+    "second_order",
+    "semiring",
+]

@@ -28,7 +28,7 @@ class Descent(ABC, Generic[AnyBatch]):
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:
-        if config.objective not in ("nll", "local", "hinge", "bp", "bp_l2"):
+        if config.objective not in ("nll", "local", "hinge", "bp", "bp_l2", "dd"):
             raise ValueError(f"training.objective: {config.objective!r} is not trained by gradients")
         self.model = model
         self.config = config
@@ -143,6 +143,7 @@ class GradientLearner(Descent[Batch]):
             single_root=config.single_root,
             margin=config.margin,
             iterations=config.bp_iterations,
+            dd_iterations=config.dd_iterations,
         )
 
     def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from gpuparse.bp.parsing import log_partition, squared_loss
+from gpuparse.dual.soft import softly
 from gpuparse.scores import Scores
 from gpuparse.trees import is_word
 
@@ -83,13 +84,24 @@ def belief_loss(
     return loss.to(scores.arcs.dtype)
 
 
+def soft_dual(
+    scores: Scores, heads: Int64[Tensor, "B N"], *, single_root: bool, iterations: int
+) -> Float[Tensor, " B"]:
+    """L_1(u) after some iterations of soft dual decomposition, less the score of ``heads``: trees by matrix-tree and
+    projective ones of second order by inside and outside, that come to agree on arcs; its gradient goes through all of
+    it. No less than -log p(heads) would be if both were one distribution over projective trees."""
+    value = softly(scores, single_root=single_root, iterations=iterations).value
+    return (value - scores.total(heads)).to(scores.arcs.dtype)
+
+
 def tree_objective(
-    name: Literal["nll", "local", "hinge", "bp", "bp_l2"],
+    name: Literal["nll", "local", "hinge", "bp", "bp_l2", "dd"],
     *,
     projective: bool,
     single_root: bool,
     margin: float,
     iterations: int = 5,
+    dd_iterations: int = 5,
 ) -> Objective:
     """The loss of a tree by its name in the configuration."""
     if name == "local":
@@ -97,6 +109,8 @@ def tree_objective(
     if name in ("bp", "bp_l2"):
         loss = bethe_likelihood if name == "bp" else belief_loss
         return partial(loss, projective=projective, single_root=single_root, iterations=iterations)
+    if name == "dd":
+        return partial(soft_dual, single_root=single_root, iterations=dd_iterations)
     if name == "hinge":
         return partial(structured_hinge, projective=projective, single_root=single_root, margin=margin)
     return partial(negative_log_likelihood, projective=projective, single_root=single_root)

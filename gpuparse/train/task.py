@@ -76,12 +76,14 @@ class Parsing(Task):
             if value != getattr(getattr(Config(), section), name):
                 raise ValueError(f"{section}.{name} is {value!r}, and a parser has none; --task tag trains a tagger")
         objective = config.training.objective
+        if objective == "dd" and not config.training.projective:
+            raise ValueError("training.objective 'dd' is over projective trees; set training.projective = true")
         for name in ("grandparents", "siblings"):
             if not getattr(config.scorer, name) or objective in ("bp", "bp_l2"):
                 continue
             if objective == "local":
                 raise ValueError(
-                    f"scorer.{name}: training.objective 'local' is first order; take nll, hinge, bp or bp_l2"
+                    f"scorer.{name}: training.objective 'local' is first order; take nll, hinge, bp, bp_l2 or dd"
                 )
             if not config.training.projective:
                 raise ValueError(

@@ -53,7 +53,7 @@ def load_treebank(
     kept = [sentence for sentence in learned if not data.max_words or len(sentence) <= data.max_words]
     if len(kept) < len(learned):
         notes.append(f"{len(learned) - len(kept)} sentences of more than {data.max_words} words left out of training")
-    if config.task == "parse" and config.training.projective and config.training.objective in ("nll", "hinge"):
+    if config.task == "parse" and config.training.projective and config.training.objective in ("nll", "hinge", "dd"):
         learned, kept = kept, [sentence for sentence in kept if is_projective(sentence.heads)]
         if len(kept) < len(learned):
             notes.append(f"{len(learned) - len(kept)} sentences with crossing arcs left out of projective training")

@@ -1,0 +1,87 @@
+"""Non-projective trees by dual decomposition, then by what can prove more: parse, price and cut, branch and bound."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from gpuparse.dual.branch import TREES, tighten
+from gpuparse.dual.decomposition import Agreement
+from gpuparse.dual.parsing import second_order
+from gpuparse.dual.steps import Step
+from gpuparse.lp.batch import Solved
+from gpuparse.lp.ppc_batch import Warm, parse_price_cut
+from gpuparse.parts import TakenParts
+from gpuparse.scores import Scores
+
+FEW, MANY = 100, 500  # iterations, with something to fall back on and without
+NOT_PROVEN = "not proven: the limit of time or nodes"
+
+
+def decompose(
+    scores: Scores,
+    possible: Bool[Tensor, " B"],
+    *,
+    single_root: bool = True,
+    step: Step | None = None,
+    iterations: int | None = None,
+    exact: bool = False,
+    fallback: bool = False,
+    nodes: int = 1000,
+    seconds: float = math.inf,
+    threads: int | None = None,
+) -> Solved:
+    """Dual decomposition of the batch; what it leaves open goes on.
+
+    Args:
+        possible: which sentences have a tree by their arcs.
+        fallback: hand it to parse, price and cut on the CPU, if there are no siblings.
+        exact: go on by branch and bound until the best tree is proven, or for so many nodes or seconds.
+    """
+    until = time.monotonic() + seconds
+    fallback = fallback and scores.siblings is None
+    if iterations is None:
+        iterations = FEW if fallback else MANY
+    decomposition = second_order(scores, single_root=single_root, step=step, iterations=iterations)
+    found = decomposition.run()
+    left = ~found.certified & possible
+    stats = {"dual_iterations": found.iterations, "fallback": torch.zeros_like(left)}
+    if fallback and bool(left.any()):
+        options = {"single_root": single_root, "exact": exact, "seconds": seconds, "threads": threads}
+        return _price_and_cut(scores, found, left, stats, **options)
+    stats["branches"] = torch.zeros_like(found.iterations)
+    remarks = {}
+    if exact and bool(left.any()):
+        found, stats["branches"] = tighten(
+            decomposition, found, TREES, nodes=nodes, out_of_time=lambda: time.monotonic() > until
+        )
+        open_ = left & ~found.certified & (found.bound > -torch.inf)
+        remarks = dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN)
+    heads = found.structures["heads"]
+    return Solved(heads, None, found.bound, found.certified, found.iterations, stats, remarks)
+
+
+def _price_and_cut(
+    scores: Scores, found: Agreement, left: Bool[Tensor, " B"], stats: dict[str, Tensor], **options: object
+) -> Solved:
+    """The sentences that are left, begun with what dual decomposition knows of them: the arcs that an oracle has ever
+    chosen, its best trees, and its bounds."""
+    rows = left.nonzero()[:, 0]
+    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
+    heads, bound, certified = (x.clone() for x in (found.structures["heads"], found.bound, found.certified))
+    assert scores.grandparents is not None
+    arcs = scores.fold_labels().arcs.detach().double()[rows]
+    warm = Warm(seen[rows], heads[rows], bound[rows])
+    some = parse_price_cut(arcs, TakenParts(scores.grandparents, rows), warm=warm, **options)  # type: ignore[arg-type]
+    heads[rows], bound[rows], certified[rows] = some.heads, some.bound, some.certified
+    for name, x in some.stats.items():
+        stats[name] = x.new_zeros(len(left))
+        stats[name][rows] = x
+    stats["fallback"] = left
+    numbers = rows.tolist()
+    remarks = {numbers[b]: text for b, text in some.remarks.items()}
+    return Solved(heads, None, bound, certified, found.iterations, stats, remarks)

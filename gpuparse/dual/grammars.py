@@ -1,0 +1,87 @@
+"""Oracles over trees of a grammar: constituents with ``tags`` [B, n, T], head-lexicalised ones with ``arcs`` too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from gpuparse.constituents import score_of, tags_of
+from gpuparse.distributions import ConstituencyTrees, LexicalizedTrees
+from gpuparse.dual.decomposition import Found
+from gpuparse.dual.oracles import Rows, arc_indicators, tag_indicators
+from gpuparse.grammars import Grammar
+
+
+@dataclass(frozen=True)
+class Constituents:
+    """The best tree of a context-free grammar (CKY, O(n^3 R)); ``structures["tree"]``."""
+
+    grammar: Grammar
+    tags: Float64[Tensor, "B n T"]
+    lengths: Int64[Tensor, " B"]
+
+    @property
+    def device(self) -> torch.device:
+        return self.tags.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"tags": tuple(self.tags.shape)}
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        tags = self.tags + penalties["tags"] if penalties else self.tags
+        tree = ConstituencyTrees(self.grammar, tags, self.lengths, validate_args=False).argmax
+        value = score_of(tree, self.grammar, tags, self.lengths)
+        own = tag_indicators(tags_of(tree), tags.shape[2])
+        return Found(value, {"tags": own}, {"tree": tree})
+
+    def score(self, tree: Int64[Tensor, "B M 4"]) -> Float64[Tensor, " B"]:
+        """Scores of trees, without penalties."""
+        return score_of(tree, self.grammar, self.tags, self.lengths)
+
+    def take(self, rows: Rows) -> Constituents:
+        return replace(self, tags=self.tags[rows], lengths=self.lengths[rows])
+
+
+@dataclass(frozen=True)
+class Lexicalized:
+    """The best head-lexicalised tree (O(n^4 R)); ``structures["tree"]`` and ``structures["heads"]``."""
+
+    grammar: Grammar
+    tags: Float64[Tensor, "B n T"]
+    arcs: Float64[Tensor, "B N N"]
+    lengths: Int64[Tensor, " B"]
+
+    @property
+    def device(self) -> torch.device:
+        return self.tags.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"tags": tuple(self.tags.shape), "arcs": tuple(self.arcs.shape)}
+
+    def _trees(self, penalties: Mapping[str, Tensor]) -> LexicalizedTrees:
+        tags = self.tags + penalties["tags"] if "tags" in penalties else self.tags
+        arcs = self.arcs + penalties["arcs"] if "arcs" in penalties else self.arcs
+        return LexicalizedTrees(self.grammar, tags, arcs, self.lengths, validate_args=False)
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        trees = self._trees(penalties)
+        tree = trees.argmax
+        heads = LexicalizedTrees.heads_of(tree)
+        indicators = {
+            "tags": tag_indicators(LexicalizedTrees.tags_of(tree), self.tags.shape[2]),
+            "arcs": arc_indicators(heads),
+        }
+        return Found(trees.score(tree).double(), indicators, {"tree": tree, "heads": heads})
+
+    def score(self, tree: Int64[Tensor, "B M 5"]) -> Float64[Tensor, " B"]:
+        """Scores of trees, without penalties."""
+        return self._trees({}).score(tree).double()
+
+    def take(self, rows: Rows) -> Lexicalized:
+        return replace(self, tags=self.tags[rows], arcs=self.arcs[rows], lengths=self.lengths[rows])

@@ -1,0 +1,97 @@
+"""The paper's two examples: a parser and a tagger that agree on tags (4.1), constituents and dependencies that agree on
+arcs (4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from gpuparse.constituents import tags_of
+from gpuparse.dual.decomposition import DualDecomposition, Found, Structures
+from gpuparse.dual.grammars import Constituents, Lexicalized
+from gpuparse.dual.oracles import SecondOrder, Tagger, Trees
+from gpuparse.dual.parsing import dense_parts, total
+from gpuparse.dual.steps import Step
+from gpuparse.grammars import Grammar
+from gpuparse.scores import Scores
+from gpuparse.tags import trigram_scores
+
+Rows = Int64[Tensor, " K"]
+
+
+def parse_and_tag(
+    grammar: Grammar,
+    tags: Float[Tensor, "B n T"],
+    unary: Float[Tensor, "B n T"],
+    trigrams: Float[Tensor, "T T T"],
+    lengths: Int64[Tensor, " B"],
+    *,
+    step: Step | None = None,
+    iterations: int = 50,
+) -> DualDecomposition:
+    """Trees of a grammar and chains of trigrams with the same tags: argmax of f(y) + g(z) over both (section 4.1).
+
+    ``structures``: "tree" [B, 2n - 1, 4] (see ``gpuparse.constituents``) and "tags" [B, n].
+
+    Args:
+        tags: the parser's scores of tags; unary: the tagger's.
+    """
+    parser = Constituents(grammar.merged().to(torch.float64), tags.double(), lengths)
+    tagger = Tagger(unary.double(), trigrams.double(), lengths)
+
+    def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:
+        """The parser's tree, tagged as it says (section 6.2 takes y^(k) of the last iterations)."""
+        tree = found[0].structures["tree"]
+        own = tags_of(tree)
+        here = parser.take(rows)
+        by_tagger = trigram_scores(tagger.unary[rows], tagger.trigrams, own.clamp(min=0), lengths[rows])
+        score = here.score(tree) + by_tagger.double()
+        return {"tree": tree, "tags": own}, torch.where(tree[:, 0, 0] < 0, -torch.inf, score)
+
+    return DualDecomposition([parser, tagger], primal=primal, step=step, iterations=iterations)
+
+
+def constituents_and_dependencies(
+    grammar: Grammar,
+    tags: Float[Tensor, "B n T"],
+    arcs: Float[Tensor, "B N N"],
+    scores: Scores,
+    *,
+    weight: float = 1.0,
+    single_root: bool = True,
+    step: Step | None = None,
+    iterations: int = 50,
+) -> DualDecomposition:
+    """Head-lexicalised trees of a grammar, and projective dependency trees of first or second order with the same arcs
+    (section 4.2, eq. 11: f_1(y) + weight f_2(y)).
+
+    ``structures``: "tree" [B, 2n - 1, 5] (see ``LexicalizedTrees``) and "heads" [B, N].
+
+    Args:
+        tags, arcs: the grammar's scores of tags and of head words and their modifiers.
+        scores: of the dependency parser, siblings and grandparents among them if there are any.
+        weight: gamma.
+    """
+    lengths = scores.lengths
+    whole = Lexicalized(grammar.to(torch.float64), tags.double(), arcs.double(), lengths)
+    own = weight * scores.fold_labels().arcs.detach().double()
+    siblings, grandparents = (
+        None if parts is None else weight * dense_parts(parts, lengths)
+        for parts in (scores.siblings, scores.grandparents)
+    )
+    parser: SecondOrder | Trees
+    if siblings is None and grandparents is None:
+        parser = Trees(own, lengths, projective=True, single_root=single_root)
+    else:
+        parser = SecondOrder(own, lengths, siblings, grandparents, single_root)
+    weighted = Scores(own, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
+
+    def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:
+        tree, heads = found[0].structures["tree"], found[0].structures["heads"]
+        score = whole.take(rows).score(tree) + total(weighted, heads, rows)
+        return {"tree": tree, "heads": heads}, torch.where(tree[:, 0, 0] < 0, -torch.inf, score)
+
+    return DualDecomposition([whole, parser], agree=["arcs"], primal=primal, step=step, iterations=iterations)

@@ -1,0 +1,182 @@
+"""Oracles over trees: spanning arborescences, Eisner's, second-order projective ones, head automata, and taggers.
+
+Indicators: ``arcs`` [B, N, N], 1 where word m hangs from h, at [h, m]; of head automata ``arcs`` is what each node says
+of its children and ``heads`` [B, N, N] what each says of its own head; ``tags`` [B, n, T].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from gpuparse.distributions import SecondOrderTrees, TrigramChains
+from gpuparse.dual.decomposition import Found
+from gpuparse.ops import EISNER, MATRIX_TREE
+from gpuparse.ops.automata import automata
+from gpuparse.trees import is_word, tree_scores
+
+Rows = Int64[Tensor, " K"]
+
+
+def arc_indicators(heads: Int64[Tensor, "B N"]) -> Float64[Tensor, "B N N"]:
+    """1 where word m hangs from h, at [h, m]."""
+    N = heads.shape[1]
+    return (heads[:, None] == torch.arange(N, device=heads.device)[:, None]).double()
+
+
+@dataclass(frozen=True)
+class Trees:
+    """First-order trees: the best arborescence (O(n^2)), or the best projective tree (O(n^3)).
+
+    Args:
+        arcs: scores [B, N, N], float64.
+        names: by which its arcs are known to other oracles.
+    """
+
+    arcs: Float64[Tensor, "B N N"]
+    lengths: Int64[Tensor, " B"]
+    projective: bool = False
+    single_root: bool = True
+    names: tuple[str, ...] = ("arcs",)
+
+    @property
+    def device(self) -> torch.device:
+        return self.arcs.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return dict.fromkeys(self.names, tuple(self.arcs.shape))
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        scores = self.arcs
+        for u in penalties.values():
+            scores = scores + u
+        heads = (EISNER if self.projective else MATRIX_TREE).argmax(scores, self.lengths, self.single_root)
+        value = torch.where(heads[:, 1] < 0, -torch.inf, tree_scores(scores, heads, self.lengths))  # -1: no tree
+        indicators = arc_indicators(heads)
+        return Found(value, dict.fromkeys(self.names, indicators), {"heads": heads})
+
+    def take(self, rows: Rows) -> Trees:
+        return replace(self, arcs=self.arcs[rows], lengths=self.lengths[rows])
+
+
+@dataclass(frozen=True)
+class SecondOrder:
+    """Projective trees with siblings, grandparents, or both (O(n^3) or O(n^4)); scores are float64."""
+
+    arcs: Float64[Tensor, "B N N"]
+    lengths: Int64[Tensor, " B"]
+    siblings: Float64[Tensor, "B N N N"] | None = None
+    grandparents: Float64[Tensor, "B N N N"] | None = None
+    single_root: bool = True
+
+    @property
+    def device(self) -> torch.device:
+        return self.arcs.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"arcs": tuple(self.arcs.shape)}
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        trees = SecondOrderTrees(
+            self.arcs + penalties["arcs"] if penalties else self.arcs,
+            self.lengths,
+            siblings=self.siblings,
+            grandparents=self.grandparents,
+            single_root=self.single_root,
+            validate_args=False,
+        )
+        heads = trees.argmax
+        value = trees._score(heads).double()
+        value = torch.where((is_word(self.lengths, heads.shape[1]) & (heads < 0)).any(-1), -torch.inf, value)
+        return Found(value, {"arcs": arc_indicators(heads)}, {"heads": heads})
+
+    def take(self, rows: Rows) -> SecondOrder:
+        siblings, grandparents = (None if x is None else x[rows] for x in (self.siblings, self.grandparents))
+        return SecondOrder(self.arcs[rows], self.lengths[rows], siblings, grandparents, self.single_root)
+
+
+@dataclass(frozen=True)
+class HeadAutomata:
+    """Every node chooses its children and, where there are grandparents, its own head (Koo et al. 2010); nodes need not
+    agree with each other. With grandparents alone these are stars, O(n^3) in all; with siblings O(n^3), with both
+    O(n^4).
+
+    Args:
+        arcs: scores [B, N, N] of children.
+    """
+
+    arcs: Float64[Tensor, "B N N"]
+    lengths: Int64[Tensor, " B"]
+    siblings: Float64[Tensor, "B N N N"] | None = None
+    grandparents: Float64[Tensor, "B N N N"] | None = None
+    single_root: bool = True
+    up: Float64[Tensor, "B N N"] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.arcs.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        names = ("arcs",) if self.grandparents is None else ("arcs", "heads")
+        return dict.fromkeys(names, tuple(self.arcs.shape))
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        down, up = self.arcs, self.up
+        if "arcs" in penalties:
+            down = down + penalties["arcs"]
+        if self.grandparents is not None:
+            up = torch.zeros_like(down) if up is None else up
+            up = up + penalties["heads"] if "heads" in penalties else up
+        found = automata(down, up, self.siblings, self.grandparents, self.lengths, single_root=self.single_root)
+        indicators = {"arcs": found.children.double()}
+        if self.grandparents is not None:
+            indicators["heads"] = arc_indicators(found.heads)
+        return Found(found.values.sum(-1), indicators)
+
+    def take(self, rows: Rows) -> HeadAutomata:
+        some = [None if x is None else x[rows] for x in (self.siblings, self.grandparents, self.up)]
+        return HeadAutomata(self.arcs[rows], self.lengths[rows], some[0], some[1], self.single_root, some[2])
+
+
+@dataclass(frozen=True)
+class Tagger:
+    """Chains of tags with trigrams.
+
+    Args:
+        unary: scores [B, n, T]; trigrams: [T, T, T].
+    """
+
+    unary: Float64[Tensor, "B n T"]
+    trigrams: Float64[Tensor, "T T T"]
+    lengths: Int64[Tensor, " B"]
+
+    @property
+    def device(self) -> torch.device:
+        return self.unary.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"tags": tuple(self.unary.shape)}
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        unary = self.unary + penalties["tags"] if penalties else self.unary
+        chains = TrigramChains(unary, self.trigrams, self.lengths, validate_args=False)
+        tags = chains.argmax
+        value = chains._chain_scores(tags.clamp(min=0))
+        value = torch.where(tags[:, 0] < 0, -torch.inf, value)
+        return Found(value, {"tags": tag_indicators(tags, unary.shape[2])}, {"tags": tags})
+
+    def take(self, rows: Rows) -> Tagger:
+        return Tagger(self.unary[rows], self.trigrams, self.lengths[rows])
+
+
+def tag_indicators(tags: Int64[Tensor, "B n"], T: int) -> Float64[Tensor, "B n T"]:
+    """1 where word i has tag t; 0 past the end."""
+    return (tags[..., None] == torch.arange(T, device=tags.device)).double()

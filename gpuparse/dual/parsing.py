@@ -1,0 +1,54 @@
+"""Non-projective parsing of second order: a spanning tree and head automata that must agree (Koo et al. 2010)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from gpuparse.dual.decomposition import DualDecomposition, Found, Structures
+from gpuparse.dual.oracles import HeadAutomata, Trees
+from gpuparse.dual.steps import Step
+from gpuparse.parts import Parts, TakenParts, legal_triples
+from gpuparse.scores import Scores
+
+SHARE = 0.5  # of the arcs' scores that the automata have
+
+
+def second_order(
+    scores: Scores, *, single_root: bool = True, share: float = SHARE, step: Step | None = None, iterations: int = 500
+) -> DualDecomposition:
+    """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
+
+    Args:
+        share: of the arcs' scores that the automata have at first.
+    """
+    arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
+    siblings, grandparents = (
+        None if parts is None else dense_parts(parts, lengths) for parts in (scores.siblings, scores.grandparents)
+    )
+    names = ("arcs",) if grandparents is None else ("arcs", "heads")
+    trees = Trees((1 - share) * arcs, lengths, single_root=single_root, names=names)
+    automata = HeadAutomata(share * arcs, lengths, siblings, grandparents, single_root)
+    detached = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
+
+    def primal(found: Sequence[Found], rows: Int64[Tensor, " K"]) -> tuple[Structures, Float64[Tensor, " K"]]:
+        heads = found[0].structures["heads"]
+        return {"heads": heads}, total(detached, heads, rows)
+
+    return DualDecomposition([trees, automata], primal=primal, step=step, iterations=iterations)
+
+
+def dense_parts(parts: Parts, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, "B N N N"]:
+    """All of them, 0 where there is none."""
+    dense = parts.dense().detach().double()
+    return torch.where(legal_triples(parts.kind, lengths, dense.shape[1]), dense, 0.0)
+
+
+def total(scores: Scores, heads: Int64[Tensor, "K N"], rows: Int64[Tensor, " K"]) -> Float64[Tensor, " K"]:
+    """Scores of trees of some of the sentences, any of which may be there more than once."""
+    parts: dict[str, Any] = {kind: TakenParts(getattr(scores, kind), rows) for kind in scores.second_order}
+    return Scores(scores.arcs[rows], scores.lengths[rows], **parts, validate_args=False).total(heads)

@@ -1,0 +1,149 @@
+// Binary trees of a grammar: log Z, the probabilities of all parts and their directional derivatives by inside and
+// outside, in O(n^3 R) time.
+#include "cky.cuh"
+
+// The outside pass: derivatives of log Z by the inside cells, each cell pulling from the spans that used it. `up` holds
+// them multiplied by the cell's own span weight: what its children need.
+template <class T, class In> struct CkyOutside {
+  const CkyInside<T, In>& c;
+  Cells<T> up;
+  T per_z;
+  DEVICE CkyOutside(double*& work, const CkyInside<T, In>& c)
+      : c(c), up(work, c.n, c.g.S), per_z(T::lift(c.total().inverse())) {
+    BARRIER();
+  }
+
+  // put(s, d, i, v): v is the derivative of log Z by the score of the cell's tag or span
+  template <class Put> DEVICE void run(Put put) {
+    const Rules g = c.g;
+    const int n = c.n;
+    const Order lefts = g.by(1), rights = g.by(2);
+    for (int d = n; d >= 1; --d) {
+      ROWS_PACKS(a, g.many(d), i, n + 1 - d) {
+        const int s = g.first(d) + a;
+        T o = T::zero();
+        if (d == n) o = T::pick(lane_is(i, 0), c.roots.every(s) * per_z, T::zero());
+        for (int k = lefts.start[s]; k < lefts.start[s + 1] && d < n; ++k) {
+          const int A = lefts.one[k], other = lefts.other[k];
+          T y = T::zero();
+          const int far = other < g.T ? 1 : n - d - i;
+          for (int e = other < g.T ? 1 : 2; e <= far; ++e) y.mac(up.get(A, d + e, i), c.in.get(other, e, i + d));
+          o.mac(c.rules.every(lefts.rule[k]), y.normal());
+        }
+        const int most = n - d < i + W - 1 ? n - d : i + W - 1;
+        for (int k = rights.start[s]; k < rights.start[s + 1] && d < n; ++k) {
+          const int A = rights.one[k], other = rights.other[k];
+          T y = T::zero();
+          const int far = other < g.T && most > 1 ? 1 : most;
+          for (int e = other < g.T ? 1 : 2; e <= far; ++e) y.mac(up.get(A, d + e, i - e), c.in.get(other, e, i - e));
+          o.mac(c.rules.every(rights.rule[k]), y.normal());
+        }
+        o = o.normal();
+        put(s, d, i, o * c.in.get(s, d, i));
+        if (d > 1) up.put(s, d, i, n, c.x.spans ? (o * c.span(s, d, i)).normal() : o);
+      }
+      BARRIER();
+    }
+  }
+
+  // The derivative by the score of a rule; one lane does one.
+  DEVICE double count(int r) const {
+    const Rules g = c.g;
+    const int A = g.at[r], left = g.at[g.R + r], right = g.at[2 * g.R + r];
+    T sum = T::zero();
+    for (int w = left < g.T && right < g.T ? 2 : 3; w <= c.n; ++w) {
+      for (int i = 0; i <= c.n - w; i += W) sum.mac(up.get(A, w, i), c.splits(left, right, w, i).normal());
+      sum = sum.normal();
+      if (left < g.T && right < g.T) break;
+    }
+    const Pack x = (sum * c.rules.every(r)).top();
+    double total = 0.;
+    for (int l = 0; l < W; ++l) total += lane_of(x, l);
+    return total;
+  }
+};
+
+// Results, as Parts are; tags null: none wanted.
+template <class In> struct Results {
+  In *tags, *rules, *roots, *spans;
+  DEVICE Results at(i64 b, i64 N, Rules g) const {
+    return Results{tags ? tags + b * N * g.T : tags, rules ? rules + b * g.R : rules, roots ? roots + b * g.S : roots,
+                   spans ? spans + b * N * N * g.S : spans};
+  }
+  DEVICE void fill(In value, int N, Rules g) const {
+    if (!tags) return;
+    LANES(k, N * g.T) tags[k] = value;
+    LANES(k, g.R) rules[k] = value;
+    LANES(k, g.S) roots[k] = value;
+    if (spans) LANES(k, N * N * g.S) spans[k] = value;
+  }
+};
+
+template <class T, class In>
+DEVICE bool sum_trees(Rules g, Parts<In> x, Parts<In> u, Parts<In> v, double* logz, Results<In> out, double* work,
+                      int N, int n, bool must_prove) {
+  CkyInside<T, In> c(work, g, x, u, v, N, n);
+  c.load(must_prove);
+  if (c.bad) {  // poison: the caller may not have checked
+    const In nan = (In)(infinity() - infinity());
+    if (LEADER && logz) *logz = nan;
+    out.fill(nan, N, g);
+    return true;
+  }
+  c.run();
+  const double log_z = log_of(c.total().primal());
+  if (must_prove && !enough(log_z, n, g.R)) return false;
+  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + c.shift : log_z);
+  if (!out.tags || !(log_z > -infinity())) return true;
+  CkyOutside<T, In> outside(work, c);
+  outside.run([&](int s, int d, int i, T value) {
+    if (d > 1 && !out.spans) return;
+    const Pack y = value.top();
+    for (int l = 0; l < W && i + l + d <= n; ++l) {
+      if (d == 1) out.tags[(i64)(i + l) * g.T + s] = (In)lane_of(y, l);
+      else out.spans[((i64)(i + l) * N + i + l + d - 1) * g.S + s] = (In)lane_of(y, l);
+    }
+  });
+  const auto per_z = c.total().inverse();
+  LANES(k, g.many(n)) out.roots[g.first(n) + k] = (In)(c.at_root(g.first(n) + k) * per_z).top();
+  LANES(r, g.R) out.rules[r] = (In)outside.count(r);
+  return true;
+}
+
+// order 0: logz [B], and if out is not null the probabilities of tags [B, N, T], the expected numbers of rules [B, R],
+// the probabilities of roots [B, S] and, if there are scores of spans, of spans [B, N, N, S]; order 1: their
+// derivatives along u; order 2: those along u and v. A sentence without any tree: -inf and zeros. Parts of u and v may
+// be null: zeros.
+template <class In, int order>
+KERNEL cky(const In* tags, const In* rules, const In* roots, const In* spans, const In* u_tags, const In* u_rules,
+           const In* u_roots, const In* u_spans, const In* v_tags, const In* v_rules, const In* v_roots,
+           const In* v_spans, const int* grammar, const i64* lengths, double* logz, In* out_tags, In* out_rules,
+           In* out_roots, In* out_spans, double* work, i64 work_size, int B, int N, int S, int T, int R) {
+  typedef typename Derivative<Pack, order>::type Fast;
+  typedef Ext<Fast> Safe;
+  const Rules g{grammar, S, T, R};
+  double* mine = work + SLOT * work_size;
+  SENTENCES(b, B) {
+    const int n = words_of(lengths, b, N);
+    const Results<In> out = Results<In>{out_tags, out_rules, out_roots, out_spans}.at(b, N, g);
+    double* z = logz ? logz + b : nullptr;
+    BARRIER();
+    out.fill((In)0, N, g);
+    BARRIER();
+    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
+    const Parts<In> x = Parts<In>{tags, rules, roots, spans}.at(b, N, g),
+                    du = Parts<In>{u_tags, u_rules, u_roots, u_spans}.at(b, N, g),
+                    dv = Parts<In>{v_tags, v_rules, v_roots, v_spans}.at(b, N, g);
+    if (!sum_trees<Fast>(g, x, du, dv, z, out, mine, N, n, true)) {
+      BARRIER();
+      sum_trees<Safe>(g, x, du, dv, z, out, mine, N, n, false);
+    }
+  }
+}
+
+EXPORT(cky_float_0, cky<float, 0>)
+EXPORT(cky_float_1, cky<float, 1>)
+EXPORT(cky_float_2, cky<float, 2>)
+EXPORT(cky_double_0, cky<double, 0>)
+EXPORT(cky_double_1, cky<double, 1>)
+EXPORT(cky_double_2, cky<double, 2>)

@@ -1,0 +1,225 @@
+// Binary trees of a context-free grammar in Chomsky normal form: the inside algorithm (CKY) in O(n^3 R) time.
+//
+// A cell (s, w, i) is symbol s over the w words from word i on. Tags have cells of width 1 only, other symbols only of
+// widths above. Cells of one symbol and width lie side by side: those computed together read side by side, whatever
+// their split is. Between rows there is room for a pack, zeros all the time.
+#pragma once
+#include "weights.cuh"
+
+constexpr int ROOM = 8;  // at least a pack
+
+// The rules, as one array of ints: parents, lefts and rights of all [R] each; then three times, sorted by parent, by
+// left and by right: where each symbol starts [S + 1], the rules [R], and the other two symbols of each [R], [R].
+struct Order { const int *start, *rule, *one, *other; };
+struct Rules {
+  const int* at;
+  int S, T, R;
+  DEVICE Order by(int which) const {  // 0: parent (left, right), 1: left (parent, right), 2: right (parent, left)
+    const int* p = at + 3 * (i64)R + which * ((i64)S + 1 + 3 * (i64)R);
+    return Order{p, p + S + 1, p + S + 1 + R, p + S + 1 + 2 * (i64)R};
+  }
+  // Symbols that may stand over w words: from first(w) on, so many.
+  DEVICE int first(int w) const { return w == 1 ? 0 : T; }
+  DEVICE int many(int w) const { return w == 1 ? T : S - T; }
+};
+
+// tags [N, T], rules [R], roots [S] and, if not null, spans [N, N, S]. Of directions any may be null: zeros.
+template <class In> struct Parts {
+  const In *tags, *rules, *roots, *spans;
+  DEVICE Parts at(i64 b, i64 N, Rules g) const {
+    return Parts{tags ? tags + b * N * g.T : tags, rules ? rules + b * g.R : rules, roots ? roots + b * g.S : roots,
+                 spans ? spans + b * N * N * g.S : spans};
+  }
+};
+
+// p[i * step] for the pack at i; -inf from `end` on.
+template <class In> DEVICE Pack gather(const In* p, i64 step, int i, int end) {
+#if ON_GPU
+  return i < end ? (double)p[i * step] : -infinity();
+#else
+  Pack x;
+  for (int l = 0; l < W; ++l) x[l] = i + l < end ? (double)p[(i + l) * step] : -infinity();
+  return x;
+#endif
+}
+
+template <class T, class In>
+DEVICE T weigh(const In* x, const In* u, const In* v, i64 from, i64 step, int i, int end, Pack base) {
+  const Pack score = gather(x + from, step, i, end), none = splat<Pack>(-infinity());
+  Pack directions[2] = {Pack{}, Pack{}};
+  if (T::order > 0 && u) directions[0] = choose(score > none, gather(u + from, step, i, end), Pack{});
+  if (T::order > 1 && v) directions[1] = choose(score > none, gather(v + from, step, i, end), Pack{});
+  return T::weight(score - base, directions);
+}
+
+struct Greatest { DEVICE double operator()(double a, double b) const { return a > b ? a : b; } };
+
+// Scores looked at: the greatest, and whether one is NaN or +inf.
+struct Looked {
+  Pack top;
+  int bad;
+  DEVICE void look(Pack x) {
+    const Pack none = splat<Pack>(-infinity());
+    bad |= any((x != x) | (x == -none));
+    top = choose(x > top, x, top);
+  }
+  DEVICE double greatest() const {
+    double x = -infinity();
+    for (int l = 0; l < W; ++l) x = lane_of(top, l) > x ? lane_of(top, l) : x;
+    return x;
+  }
+};
+
+// Doubles for an array of numbers, and the array.
+DEVICE i64 rounded(i64 numbers) { return (numbers + 7) / 8 * 8; }
+template <class T> struct Numbers {
+  double* p;
+  i64 plane;
+  DEVICE Numbers() {}
+  DEVICE Numbers(double*& work, i64 numbers) : p(work), plane(plane_of(rounded(numbers))) {
+    work += T::planes * rounded(numbers);
+  }
+  DEVICE T get(i64 k) const { return T::load(p + spread_out<T>(k), plane); }
+  DEVICE typename T::Scalar one(i64 k) const { return T::Scalar::load(p + spread_out<T>(k), plane); }
+  DEVICE T every(i64 k) const { return T::lift(one(k)); }  // in every lane
+  DEVICE void put(i64 k, T value) const { value.store(p + spread_out<T>(k), plane); }
+};
+
+template <class T> struct Cells {
+  Numbers<T> at;
+  i64 row, symbol;
+  static DEVICE i64 size(i64 n, i64 S) { return ROOM + S * n * (rounded(n) + ROOM); }
+  DEVICE Cells() {}
+  DEVICE Cells(double*& work, int n, int S) : at(work, size(n, S)), row(rounded(n) + ROOM), symbol(n * row) {
+    PACKS(k, (int)rounded(size(n, S))) at.put(k, T::zero());
+  }
+  DEVICE i64 cell(int s, int w, int i) const { return ROOM + s * symbol + (w - 1) * row + i; }
+  DEVICE T get(int s, int w, int i) const { return at.get(cell(s, w, i)); }
+  DEVICE typename T::Scalar one(int s, int w, int i) const { return at.one(cell(s, w, i)); }
+  DEVICE void put(int s, int w, int i, int n, T value) const {
+    at.put(cell(s, w, i), T::pick(lanes_below(i, n + 1 - w), value, T::zero()));
+  }
+};
+
+template <class T, class In> struct CkyInside {
+  typedef typename T::Scalar S_;
+  Rules g;
+  Parts<In> x, u, v;
+  int N, n;
+  Numbers<T> rules, roots;
+  Cells<T> in;
+  double span_base, shift;  // shift: log Z - log Z'
+  int bad;
+
+  DEVICE CkyInside(double*& work, Rules g, Parts<In> x, Parts<In> u, Parts<In> v, int N, int n)
+      : g(g), x(x), u(u), v(v), N(N), n(n), rules(work, g.R), roots(work, g.S), in(work, n, g.S) {}
+
+  // Weights from scores. Every tree has n - 1 rules, as many spans, a tag for each word and one root, so each kind may
+  // be shifted. With `bounded` so far that no sum over parts of trees is above 1: four times the weights of all rules
+  // that a symbol is the parent, the left or the right of are at most 1, hence (Catalan numbers) all cells, and sums
+  // around them.
+  DEVICE void load(bool bounded) {
+    const Pack none = splat<Pack>(-infinity());
+    Looked all{none, 0};
+    BARRIER();
+    PACKS(r, g.R) all.look(gather(x.rules, 1, r, g.R));
+    double rule_base = based(all);
+    all.top = none;
+    PACKS(s, g.S) all.look(gather(x.roots, 1, s, g.S));
+    const double root_base = based(all);
+    all.top = none;
+    if (x.spans)
+      for (int w = 2; w <= n; ++w)
+        ROWS_PACKS(a, g.S - g.T, i, n + 1 - w)
+          all.look(gather(x.spans + (i64)(w - 1) * g.S + g.T + a, step(), i, n + 1 - w));
+    span_base = x.spans ? based(all) : 0.;
+    double words = 0.;
+    PACKS(i, n) {
+      all.top = none;
+      for (int t = 0; t < g.T; ++t) all.look(gather(x.tags + t, g.T, i, n));
+      const Pack base = T::sums ? choose(all.top > none, all.top, Pack{}) : Pack{};
+      for (int l = 0; l < W; ++l) words += i + l < n ? lane_of(base, l) : 0.;
+      for (int t = 0; t < g.T; ++t)
+        in.put(t, 1, i, n, weigh<T>(x.tags, u.tags, v.tags, t, g.T, i, n, base));
+    }
+    if (bounded) rule_base += log(4. * heaviest(rule_base));
+    PACKS(r, g.R) rules.put(r, weigh<T>(x.rules, u.rules, v.rules, 0, 1, r, g.R, splat<Pack>(rule_base)));
+    PACKS(s, g.S) roots.put(s, weigh<T>(x.roots, u.roots, v.roots, 0, 1, s, g.S, splat<Pack>(root_base)));
+    bad = team_reduce(all.bad, Or{});
+    shift = team_reduce(words, Plus{}) + root_base + (n - 1) * (rule_base + span_base);
+    BARRIER();
+  }
+
+  DEVICE i64 step() const { return ((i64)N + 1) * g.S; }  // from the span of a width at i to that at i + 1
+
+  static DEVICE double based(Looked all) {
+    if (!T::sums) return 0.;
+    const double top = team_reduce(all.greatest(), Greatest{});
+    return top > -infinity() ? top : 0.;
+  }
+
+  // The greatest sum of exp(score - base) over the rules with the same parent, left or right; at least 1.
+  DEVICE double heaviest(double base) {
+    PACKS(r, g.R) unpack(rules.p + r, exp_in_range(gather(x.rules, 1, r, g.R) - base));
+    BARRIER();
+    double most = 1.;
+    LANES(k, 3 * g.S) {
+      const Order by = g.by(k / g.S);
+      double sum = 0.;
+      for (int j = by.start[k % g.S]; j < by.start[k % g.S + 1]; ++j) sum += rules.p[by.rule[j]];
+      most = sum > most ? sum : most;
+    }
+    most = team_reduce(most, Greatest{});
+    BARRIER();
+    return most;
+  }
+
+  DEVICE T span(int s, int w, int i) const {
+    if (!x.spans) return T::one();
+    const i64 from = (i64)(w - 1) * g.S + s;
+    return weigh<T>(x.spans, u.spans, v.spans, from, step(), i, n + 1 - w, splat<Pack>(span_base));
+  }
+
+  // The sum over all splits of w words from i on into left and right.
+  DEVICE T splits(int left, int right, int w, int i) const {
+    const int least = right < g.T ? w - 1 : 1, most = right < g.T ? w - 1 : w - 2;  // words of the left one
+    const int lo = left < g.T || least > 2 ? least : 2, hi = left < g.T && most > 1 ? 1 : most;
+    T y = T::zero();
+    for (int t = lo; t <= hi; ++t) y.mac(in.get(left, t, i), in.get(right, w - t, i + t));
+    return y;
+  }
+
+  DEVICE void run() {
+    const Order by = g.by(0);
+    for (int w = 2; w <= n; ++w) {
+      ROWS_PACKS(a, g.S - g.T, i, n + 1 - w) {
+        const int A = g.T + a;
+        T sum = T::zero();
+        for (int k = by.start[A]; k < by.start[A + 1]; ++k)
+          sum.mac(rules.every(by.rule[k]), splits(by.one[k], by.other[k], w, i).normal());
+        if (x.spans) sum = sum.normal() * span(A, w, i);
+        in.put(A, w, i, n, sum.normal());
+      }
+      BARRIER();
+    }
+  }
+
+  DEVICE S_ at_root(int s) const { return roots.one(s) * in.one(s, n, 0); }
+  DEVICE S_ total() const {
+    S_ z = S_::zero();
+    for (int k = 0; k < g.many(n); ++k) z = z + at_root(g.first(n) + k);
+    return z;
+  }
+};
+
+// Whether doubles were enough after `load(true)`: a rounding to zero loses at most 2^-1022 of Z', for nothing around it
+// is above 1; there are at most 8 n^3 R of them. The rest is room for derivatives.
+DEVICE bool enough(double log_z, int n, int R) {
+  return log_z > -600. + 3. * log((double)n + 1.) + log((double)R + 1.);
+}
+
+// A length as given, kept inside the tensor.
+DEVICE int words_of(const i64* lengths, int b, int N) {
+  const i64 n = lengths[b];
+  return (int)(n < 0 ? 0 : n > N ? N : n);
+}

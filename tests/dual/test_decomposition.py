@@ -1,0 +1,291 @@
+"""Dual decomposition against all trees: bounds, certificates, steps, sentences that leave, branch and bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse.dual import Decreasing, DualDecomposition, Found, Halving, Polyak
+from gpuparse.dual.branch import TREES, tighten
+from gpuparse.dual.oracles import SecondOrder, Trees
+from gpuparse.dual.parsing import second_order, total
+from tests.oracle import all_trees
+
+LENGTHS = torch.tensor([5, 3, 1, 4])
+STEPS = [Polyak(), Halving(), Decreasing()]
+KINDS = [("grandparents",), ("siblings",), ("grandparents", "siblings")]
+kinds = pytest.mark.parametrize("parts", KINDS, ids="+".join)
+
+
+def instance(seed: int, parts: tuple[str, ...], forbidden: float = 0.0, strength: float = 1.5) -> gp.Scores:
+    g = torch.Generator().manual_seed(seed)
+    arcs = 2 * torch.randn(4, 6, 6, generator=g, dtype=torch.float64)
+    arcs[:, 1:][torch.rand(4, 5, 6, generator=g) < forbidden / 2] = -math.inf
+    made = {}
+    for kind in parts:
+        made[kind] = strength * torch.randn(4, 6, 6, 6, generator=g, dtype=torch.float64)
+        made[kind][torch.rand(made[kind].shape, generator=g) < forbidden] = -math.inf
+    for b, n in enumerate(LENGTHS.tolist()):  # what is past the end is never looked at
+        for x in (arcs, *made.values()):
+            x[b, n + 1 :] = math.nan
+            x[b, :, n + 1 :] = math.nan
+    return gp.Scores(arcs, LENGTHS, **made)
+
+
+def best(scores: gp.Scores, single_root: bool = True, projective: bool = False) -> Tensor:
+    """The greatest score of any tree of each sentence."""
+    found = []
+    for b, n in enumerate(scores.lengths.tolist()):
+        trees = all_trees(n, single_root=single_root, projective=projective)
+        N, count = n + 1, len(trees)
+        given = {
+            kind: getattr(scores, kind).dense()[b, :N, :N, :N].expand(count, -1, -1, -1) for kind in scores.second_order
+        }
+        one = gp.Scores(
+            scores.arcs[b, :N, :N].expand(count, -1, -1), torch.full((count,), n), **given, validate_args=False
+        )
+        found.append(one.total(trees).max())
+    return torch.stack(found)
+
+
+@kinds
+@pytest.mark.parametrize("single_root", [True, False])
+def test_certified_is_best(parts: tuple[str, ...], single_root: bool) -> None:
+    certified = 0
+    for seed in range(8):
+        scores = instance(seed, parts, 0.1 * (seed % 2))
+        try:
+            found = gp.decode(scores, "dd", single_root=single_root, iterations=150)
+        except ValueError:
+            continue
+        expected = best(scores, single_root)
+        there = expected > -math.inf
+        torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-7)
+        assert bool((found.bound >= expected - 1e-9)[there].all())
+        assert bool((found.score <= expected + 1e-9).all())
+        certified += int(found.certified.sum())
+    assert certified > 12
+
+
+@kinds
+def test_exact(parts: tuple[str, ...]) -> None:
+    branched = 0
+    for seed in range(4):
+        scores = instance(seed, parts, strength=3.0)
+        found = gp.decode(scores, "dd", exact=True, iterations=60)
+        torch.testing.assert_close(found.score, best(scores), rtol=0, atol=1e-7)
+        assert bool(found.certified.all())
+        torch.testing.assert_close(found.bound, found.score)
+        branched += int((found.stats["branches"] > 0).sum())
+    assert branched > 0
+
+
+def test_auto_is_the_chain() -> None:
+    handed = 0
+    for seed in range(6):
+        scores = instance(seed, ("grandparents",), strength=3.0)
+        expected = best(scores)
+        found = gp.decode(scores, exact=True, iterations=20)
+        assert bool(found.certified.all())
+        torch.testing.assert_close(found.score, expected, rtol=0, atol=1e-7)
+        handed += int(found.stats["fallback"].sum())
+        open_ = gp.decode(scores, iterations=20)
+        torch.testing.assert_close(open_.score[open_.certified], expected[open_.certified], rtol=0, atol=1e-7)
+        assert bool((open_.bound >= expected - 1e-9).all())
+    assert handed > 0
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda s: type(s).__name__)
+@kinds
+def test_the_dual_is_a_bound(parts: tuple[str, ...], step: Any) -> None:
+    """Never below the best score; and no rise without a cut of the step."""
+    for seed in range(5):
+        scores = instance(seed, parts)
+        found = second_order(scores, step=step, iterations=80).run()
+        expected = best(scores)
+        duals = found.duals
+        assert bool(((duals >= expected - 1e-9) | duals.isnan()).all())
+        if not isinstance(step, Polyak):  # a rise cuts the step
+            rose, cut = duals[1:] > duals[:-1], found.sizes[1:] < found.sizes[:-1]
+            assert torch.equal(rose, cut)
+        assert bool((found.bound <= duals[0] + 1e-12).all())
+
+
+def test_polyak_cuts_where_the_dual_rises_above_its_start() -> None:
+    rule = Polyak(factor=2.0, patience=1000, shrink=0.5).begin(2, torch.device("cpu"))
+    one = torch.ones(2, dtype=torch.float64)
+    assert rule.size(10 * one, 10 * one, 0 * one, one).tolist() == [20, 20]
+    assert rule.size(torch.tensor([11.0, 9.0]).double(), torch.tensor([10.0, 9.0]).double(), 0 * one, one).tolist() == [
+        11,
+        18,
+    ]
+    assert rule.take(torch.tensor([1])).size(one[:1] * 8, one[:1] * 8, 0 * one[:1], one[:1]).tolist() == [16]
+
+
+def test_polyak_is_patient() -> None:
+    rule = Polyak(factor=1.0, patience=2, shrink=0.5).begin(1, torch.device("cpu"))
+    one = torch.ones(1, dtype=torch.float64)
+    sizes = [
+        float(rule.size(dual * one, bound * one, 0 * one, one))
+        for dual, bound in ((4, 4), (4, 4), (4, 4), (4, 4), (3, 3))
+    ]
+    assert sizes == [4, 4, 2, 2, 1.5]
+
+
+def test_halving_and_decreasing() -> None:
+    one = torch.ones(1, dtype=torch.float64)
+    for rule, expected in ((Halving(0.5), [1, 0.5, 0.5, 0.25]), (Decreasing(0.5), [1, 0.5, 0.5, 1 / 3])):
+        begun = rule.begin(1, torch.device("cpu"))
+        assert [float(begun.size(x * one, one, one, one)) for x in (3, 4, 2, 3)] == pytest.approx(expected)
+
+
+def test_batches_and_leaving_do_not_matter() -> None:
+    scores = instance(1, ("grandparents", "siblings"))
+    whole = second_order(scores, iterations=40).run()
+    for b, n in enumerate(LENGTHS.tolist()):
+        N = n + 1
+        given = {kind: getattr(scores, kind).dense()[b : b + 1, :N, :N, :N] for kind in ("grandparents", "siblings")}
+        alone = second_order(gp.Scores(scores.arcs[b : b + 1, :N, :N], **given), iterations=40).run()
+        k = int(alone.iterations[0])
+        assert int(whole.iterations[b]) == k
+        torch.testing.assert_close(whole.duals[:k, b], alone.duals[:, 0])
+        torch.testing.assert_close(whole.score[b], alone.score[0])
+        assert whole.structures["heads"][b, :N].tolist() == alone.structures["heads"][0].tolist()
+
+
+def test_warm_penalties() -> None:
+    """From the penalties at which it ended, it is at the bound at once."""
+    scores = instance(2, ("grandparents",), strength=0.7)
+    decomposition = second_order(scores, iterations=200)
+    found = decomposition.run()
+    again = decomposition.run(found.penalties)
+    assert bool(found.certified.any())
+    assert bool((again.iterations[found.certified] <= 2).all())
+
+
+def test_three_oracles() -> None:
+    """Arcs in three parts, one of them projective: the best projective tree."""
+    scores = instance(3, ("grandparents",))
+    arcs = scores.arcs.nan_to_num(0.0)
+    pairs = scores.grandparents.dense().nan_to_num(0.0)  # type: ignore[union-attr]
+    oracles = [
+        SecondOrder(0.2 * arcs, LENGTHS, None, pairs),
+        Trees(0.5 * arcs, LENGTHS),
+        Trees(0.3 * arcs, LENGTHS, projective=True),
+    ]
+    whole = gp.Scores(arcs, LENGTHS, grandparents=pairs)
+
+    def primal(found: Sequence[Found], rows: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        heads = found[0].structures["heads"]
+        return {"heads": heads}, total(whole, heads, rows)
+
+    found = DualDecomposition(oracles, primal=primal, iterations=300).run()
+    expected = best(whole, projective=True)
+    assert bool(found.certified.all())
+    torch.testing.assert_close(found.score, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("output", ["best", "last", "average"])
+def test_outputs(output: str) -> None:
+    scores = instance(4, ("grandparents",), strength=4.0)
+    made = second_order(scores, iterations=5)
+    found = DualDecomposition(made.oracles, primal=made.primal, iterations=5, output=output).run()  # type: ignore[arg-type]
+    expected = best(scores)
+    assert not bool(found.certified.all())
+    torch.testing.assert_close(found.score[found.certified], expected[found.certified])
+    assert bool((found.score <= expected + 1e-9).all()) and bool((found.bound >= expected - 1e-9).all())
+    heads = found.structures["heads"]
+    torch.testing.assert_close(scores.total(heads), found.score)
+
+
+@dataclass(frozen=True)
+class Coin:
+    """One of two sides."""
+
+    scores: Tensor
+    name: str = "side"
+
+    @property
+    def device(self) -> torch.device:
+        return self.scores.device
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {self.name: tuple(self.scores.shape)}
+
+    def best(self, penalties: Mapping[str, Tensor]) -> Found:
+        value, side = (self.scores + penalties.get(self.name, 0.0)).max(1)
+        return Found(value, {self.name: torch.nn.functional.one_hot(side, 2).double()}, {"side": side})
+
+    def take(self, rows: Tensor) -> Coin:
+        return Coin(self.scores[rows], self.name)
+
+
+def test_an_oracle_of_ones_own() -> None:
+    one, other = torch.tensor([[0.0, 1.0], [2.0, 1.0]]).double(), torch.tensor([[3.0, 0.0], [0.0, 0.5]]).double()
+    found = DualDecomposition([Coin(one), Coin(other)], step=Decreasing(0.5)).run()
+    assert found.structures["side"].tolist() == [0, 0]
+    assert found.score.tolist() == [3, 2] and bool(found.certified.all())
+
+
+def test_no_structure_at_all() -> None:
+    none = torch.full((1, 2), -math.inf, dtype=torch.float64)
+    found = DualDecomposition([Coin(none), Coin(torch.zeros(1, 2).double())]).run()
+    assert found.bound.tolist() == [-math.inf] and not bool(found.certified.any())
+    assert found.structures["side"].tolist() == [-1] and int(found.iterations[0]) == 1
+
+
+def test_a_sentence_without_a_tree() -> None:
+    """Two words, both of which may only hang from the root, one of them alone."""
+    arcs = torch.full((2, 3, 3), -math.inf, dtype=torch.float64)
+    arcs[:, 0, 1:] = -1.0
+    arcs[1, 1, 2] = 0.0
+    found = Trees(arcs, torch.tensor([2, 2])).best({})
+    assert found.value.tolist() == [-math.inf, -1.0]
+    both = DualDecomposition(
+        [Trees(arcs, torch.tensor([2, 2])), Trees(0 * arcs.clamp(min=-1), torch.tensor([2, 2]))]
+    ).run()
+    assert both.bound.tolist() == [-math.inf, -1.0] and both.certified.tolist() == [False, True]
+
+
+def test_branching_stops_at_its_limit() -> None:
+    scores = instance(0, ("grandparents",), strength=4.0)
+    made = second_order(scores, iterations=5)
+    found, nodes = tighten(made, made.run(), TREES, nodes=1)
+    expected = best(scores)
+    assert bool((found.bound >= expected - 1e-9).all()) and int(nodes.max()) <= 1
+    torch.testing.assert_close(found.score[found.certified], expected[found.certified])
+
+
+def test_branching_comes_to_an_end() -> None:
+    """With so few iterations nearly nothing is proven before all is fixed; words past the end are never fixed."""
+    scores = instance(1, ("grandparents",), strength=4.0)
+    made = second_order(scores, iterations=1)
+    found, _ = tighten(made, made.run(), TREES, nodes=100_000)
+    assert bool(found.certified.all())
+    torch.testing.assert_close(found.score, best(scores), rtol=0, atol=1e-7)
+
+
+def test_errors() -> None:
+    coin = Coin(torch.zeros(1, 2).double())
+    with pytest.raises(ValueError, match="oracles must be two or more, got 1"):
+        DualDecomposition([coin])
+    with pytest.raises(ValueError, match="oracles must share an indicator"):
+        DualDecomposition([coin, Coin(coin.scores, "other")])
+    with pytest.raises(ValueError, match="agree: 'edge' is an indicator of fewer than two oracles; there are side"):
+        DualDecomposition([coin, coin], agree=["edge"])
+    with pytest.raises(ValueError, match="iterations must be a whole number from 1 on, got 0"):
+        DualDecomposition([coin, coin], iterations=0)
+    with pytest.raises(ValueError, match="indicator 'side' must have one shape"):
+        DualDecomposition([coin, Coin(torch.zeros(2, 2).double())])
+    with pytest.raises(ValueError, match="output must be best, last or average, got 'first'"):
+        DualDecomposition([coin, coin], output="first")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="threads must be"):
+        gp.decode(instance(0, ("grandparents",)), "dd", threads=0)

@@ -1,0 +1,126 @@
+"""Parser and tagger, constituents and dependencies, against all structures that agree; the example of Appendix A."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse.dual.branch import TAGS, TREES, tighten
+from gpuparse.dual.joint import constituents_and_dependencies, parse_and_tag
+from tests.distributions import test_constituency as cfg
+from tests.distributions import test_lexicalized as lexical
+
+LENGTHS = torch.tensor([4, 3, 1])
+
+
+def tagging(seed: int, strength: float = 1.0) -> tuple[gp.Grammar, Tensor, Tensor, Tensor]:
+    """A grammar of three tags, the parser's and the tagger's scores of tags, and trigrams."""
+    g = torch.Generator().manual_seed(seed)
+    grammar = cfg.some_grammar(seed, symbols=5, tags=3, rules=14)
+    tags, unary = (torch.randn(3, 4, 3, generator=g, dtype=torch.float64) for _ in range(2))
+    trigrams = strength * torch.randn(3, 3, 3, generator=g, dtype=torch.float64)
+    tags[torch.rand(tags.shape, generator=g) < 0.1] = -math.inf
+    for b, n in enumerate(LENGTHS.tolist()):
+        tags[b, n:] = unary[b, n:] = math.nan
+    return grammar, tags, unary, trigrams
+
+
+def best_tagged(grammar: gp.Grammar, tags: Tensor, unary: Tensor, trigrams: Tensor) -> Tensor:
+    found = []
+    for b, n in enumerate(LENGTHS.tolist()):
+        trees = cfg.Enumerated(grammar, tags[b], grammar.scores, None, n)
+        best = -math.inf
+        for tree, score in zip(trees.trees, trees.scores.tolist(), strict=True):
+            own = [s for i, j, s, _ in sorted(tree) if i == j]
+            total = score + sum(float(unary[b, i, t]) for i, t in enumerate(own))
+            total += sum(float(trigrams[own[i], own[i + 1], own[i + 2]]) for i in range(n - 2))
+            best = max(best, total)
+        found.append(best)
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def test_parse_and_tag() -> None:
+    certified = possible = 0
+    for seed in range(12):
+        given = tagging(seed, 2.0)
+        expected = best_tagged(*given)
+        there = expected > -math.inf
+        decomposition = parse_and_tag(*given, LENGTHS, iterations=60)
+        found = decomposition.run()
+        torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-7)
+        assert bool((found.bound[there] >= expected[there] - 1e-9).all())
+        assert bool((found.score <= expected + 1e-9).all())
+        exact, _ = tighten(decomposition, found, TAGS)
+        assert torch.equal(exact.certified, there)
+        torch.testing.assert_close(exact.score, expected, rtol=0, atol=1e-7)
+        certified, possible = certified + int(found.certified.sum()), possible + int(there.sum())
+    assert certified > 0.7 * possible > 0
+
+
+def appendix_a() -> tuple[gp.Grammar, Tensor, Tensor, Tensor, Tensor]:
+    """Tags A and B, a symbol X, three words; scores of 0 where the paper has them, and -1 elsewhere."""
+    rules = {("X", "A", "X"): 0.0, ("X", "A", "B"): 0.0, ("X", "B", "A"): 0.0}
+    names = ("A", "B", "X")
+    every = [(p, left, r) for p in "X" for left in names for r in names]
+    index = {name: k for k, name in enumerate(names)}
+    parents, lefts, rights = (torch.tensor([index[rule[k]] for rule in every]) for k in range(3))
+    scores = torch.tensor([rules.get(rule, -1.0) for rule in every]).double()
+    roots = torch.zeros(3, dtype=torch.float64)
+    grammar = gp.Grammar(names, 2, parents, lefts, rights, torch.zeros_like(parents), scores, roots)
+    trigrams = torch.full((2, 2, 2), -1.0, dtype=torch.float64)
+    trigrams[0, 0, 0] = trigrams[0, 1, 1] = 0.0
+    nothing = torch.zeros(1, 3, 2, dtype=torch.float64)
+    return grammar, nothing, nothing, trigrams, torch.tensor([3])
+
+
+def test_appendix_a() -> None:
+    """The relaxation has value 0, every structure less; fixing tags comes to the best of them."""
+    given = appendix_a()
+    decomposition = parse_and_tag(*given, iterations=2000)
+    found = decomposition.run()
+    assert not bool(found.certified[0])
+    assert -1e-9 <= float(found.bound[0]) < 0.01
+    assert float(found.score[0]) == -1
+    tags = [of_oracle["tags"][0] for of_oracle in found.indicators]  # as the paper has them: A; A or B; A or B
+    for own in tags:
+        torch.testing.assert_close(own, torch.tensor([[1, 0], [0.5, 0.5], [0.5, 0.5]]).double(), rtol=0, atol=0.1)
+    exact, nodes = tighten(decomposition, found, TAGS)
+    assert bool(exact.certified[0]) and float(exact.score[0]) == float(exact.bound[0]) == -1
+    assert int(nodes[0]) > 0
+
+
+@pytest.mark.parametrize("parts", [(), ("siblings",), ("grandparents",)], ids=lambda p: "+".join(p) or "arcs")
+def test_constituents_and_dependencies(parts: tuple[str, ...]) -> None:
+    certified = possible = 0
+    for seed in range(6):
+        grammar = lexical.grammar(seed, tags=2, symbols=4, rules=14)
+        tags, arcs, lengths = lexical.scores_for(grammar, seed, [4, 3, 1])
+        g = torch.Generator().manual_seed(seed)
+        own = torch.randn(3, 5, 5, generator=g, dtype=torch.float64)
+        pairs = {kind: torch.randn(3, 5, 5, 5, generator=g, dtype=torch.float64) for kind in parts}
+        scores = gp.Scores(own, lengths, **pairs)
+        expected = []
+        for b, n in enumerate(lengths.tolist()):
+            trees = lexical.Enumerated(grammar, tags[b], arcs[b], grammar.scores, n)
+            N, count = n + 1, len(trees.trees)
+            if not count:
+                expected.append(torch.tensor(-math.inf).double())
+                continue
+            some = {kind: x[b, :N, :N, :N].expand(count, -1, -1, -1) for kind, x in pairs.items()}
+            of_heads = gp.Scores(own[b, :N, :N].expand(count, -1, -1), torch.full((count,), n), **some)
+            expected.append((trees.scores + 0.7 * of_heads.total(trees.heads)).max())
+        best = torch.stack(expected)
+        there = best > -math.inf
+        decomposition = constituents_and_dependencies(grammar, tags, arcs, scores, weight=0.7, iterations=60)
+        found = decomposition.run()
+        torch.testing.assert_close(found.score[found.certified], best[found.certified], rtol=0, atol=1e-7)
+        assert bool((found.bound[there] >= best[there] - 1e-9).all())
+        exact, _ = tighten(decomposition, found, TREES)
+        assert torch.equal(exact.certified, there)
+        torch.testing.assert_close(exact.score, best, rtol=0, atol=1e-7)
+        certified, possible = certified + int(found.certified.sum()), possible + int(there.sum())
+    assert certified > 0.7 * possible > 0
