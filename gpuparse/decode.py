@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpuparse.bp.parsing import believe, best_trees
 from gpuparse.dual.fallback import decompose
-from gpuparse.dual.steps import Step
+from gpuparse.dual.steps import Step, check_step
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.lp.brute import solve_all
@@ -298,6 +298,10 @@ def _dd(
     """
     _check_seconds(time_limit)
     _check_threads(threads)
+    check_step(step)
+    for name, value, least in (("iterations", iterations, 1), ("nodes", nodes, 0)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if not scores.second_order:
         return easy
@@ -380,7 +384,8 @@ def _relaxed(scores: Scores, found: Solved, possible: Bool[Tensor, " B"]) -> Par
     none = possible & ~there & found.bound.isneginf()
     if scores.looks and bool(none.any()):
         b = int(none.nonzero()[0])
-        raise ValueError(f"grandparents of sentence {b}: every tree has a forbidden part; allow more of them")
+        kinds = " and ".join(scores.second_order)
+        raise ValueError(f"{kinds} of sentence {b}: every tree has a forbidden part; allow more of them")
     certified = found.certified & there
     bound = torch.where(certified, score.detach(), torch.maximum(found.bound, score.detach()))
     bound = torch.where(there | (possible & ~none), bound, torch.inf)

@@ -115,7 +115,7 @@ class LexicalizedTrees(Distribution):
     def scores(self) -> Scores:
         """tags, arcs, rules [1 or B, R] and roots."""
         rules = self.rules if self.rules.dim() == 2 else self.rules[None]
-        return self.tags, self.arcs, rules, self.grammar.roots
+        return self.tags, self.arcs, rules, self.grammar.roots.to(self.tags.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         """For copy and pickle: what it is made of, not what was computed from that."""

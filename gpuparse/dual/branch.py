@@ -77,6 +77,7 @@ TREES = Groups({"arcs": ("arcs", "heads")}, {"arcs": 0})
 TAGS = Groups({"tags": ("tags",)}, {"tags": 1})
 
 
+@torch.no_grad()
 def tighten(
     decomposition: DualDecomposition,
     found: Agreement,
@@ -89,7 +90,13 @@ def tighten(
 
     Args:
         found: what ``decomposition.run`` said.
+        groups: of all indicators that must agree.
+
+    The ``primal`` of the decomposition, if it has one, must know the score of the only structure that is left where all
+    indicators are fixed.
     """
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 0:
+        raise ValueError(f"nodes must be a whole number from 0 on, got {nodes!r}")
     search = _Search(decomposition, found, groups, nodes)
     while not out_of_time() and search.round():
         continue
@@ -103,6 +110,9 @@ class _Search:
         self.structures: Structures = {name: x.clone() for name, x in found.structures.items()}
         self.solved = torch.zeros(len(self.score), dtype=torch.int64)
         self.number = 0
+        self.lost = torch.full((len(self.score),), -torch.inf, dtype=torch.float64)  # bounds of nodes nothing came of
+        self.size = found.duals[0].nan_to_num(0.0, 0.0, 0.0).abs()
+        _check_groups(owner, groups)
         self.open: dict[int, list[Node]] = {}
         masks = self._nothing_forbidden()
         for b in (~found.certified & (found.bound > -torch.inf)).nonzero()[:, 0].tolist():
@@ -136,7 +146,9 @@ class _Search:
             value = float(disputed.flatten()[place])
             if value >= 0 and (best is None or value > best[0]):
                 best = value, group, place
-        if best is None:  # nothing is left to choose: its structure is known
+        if best is None:  # nothing is left to choose: its structure was seen, unless there is none to make one
+            if self.owner.primal is None and float(found.score[row]) == -torch.inf:
+                self.lost[b] = max(float(self.lost[b]), bound)
             return
         _, group, place = best
         without, only = forbidden[group].clone(), forbidden[group].clone()
@@ -179,7 +191,7 @@ class _Search:
 
     def _is_best(self, b: int, bound: float) -> bool:
         score = float(self.score[b])
-        return score > -torch.inf and score >= bound - self.owner.tolerance * (1 + abs(score))
+        return score > -torch.inf and score >= bound - self.owner.tolerance * max(float(self.size[b]), abs(score))
 
     def _solve(self, chosen: Sequence[tuple[int, Node]]) -> Agreement:
         device = self.score.device
@@ -214,13 +226,24 @@ class _Search:
     def result(self) -> tuple[Agreement, Int64[Tensor, " B"]]:
         bound, certified = self.bound.clone(), self.found.certified.clone()
         for b, heap in self.open.items():
-            left = -heap[0].minus_bound if heap else -torch.inf
+            left = max(-heap[0].minus_bound if heap else -torch.inf, float(self.lost[b]))
             bound[b] = max(left, float(self.score[b]))
             certified[b] = bool(self.score[b] > -torch.inf) and self._is_best(b, left)
             if certified[b]:
                 bound[b] = self.score[b]
         found = replace(self.found, structures=self.structures, score=self.score, bound=bound, certified=certified)
         return found, self.solved.to(bound.device)
+
+
+def _check_groups(owner: DualDecomposition, groups: Groups) -> None:
+    """What is fixed must be all that must agree: a node with nothing left to choose has one structure."""
+    named = {name for names in groups.names.values() for name in names}
+    open_ = [name for name in owner.sharing if name not in named]
+    if open_:
+        raise ValueError(f"groups must have all indicators that must agree, but {open_[0]!r} is in none of them")
+    for group, names in groups.names.items():
+        if not any(name in owner.sharing for name in names):
+            raise ValueError(f"groups: oracles need not agree on {group!r}; they must on {', '.join(owner.sharing)}")
 
 
 def _possible(mask: Tensor, group: str) -> Tensor:

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from gpuparse.dual.steps import Polyak, Step
+from gpuparse.dual.steps import Polyak, Step, check_step
 
 Structures = dict[str, Tensor]  # tensors of a batch by name, [B, ..] each
 Penalties = dict[str, Tensor]
@@ -72,7 +72,7 @@ class Agreement:
     """What dual decomposition found.
 
     Attributes:
-        structures: by name, [B, ..]; which ones, see ``DualDecomposition.run``.
+        structures: by name, [B, ..]; which ones, see ``output`` of ``DualDecomposition``.
         score: of these [B]; -inf where there is none.
         bound: no structure scores more [B]; -inf where it is proven that there is none.
         certified: whether the best is proven best [B].
@@ -106,7 +106,7 @@ class DualDecomposition:
         step: how far to go (``gpuparse.dual.steps``).
         iterations: at most.
         output: where nothing is proven: the best structure so far, that of the last iteration, or the best one for the
-            average of all iterations' indicators (section 6.2, case 2).
+            average of all iterations' indicators (section 6.2, case 2); the last two need a ``primal``.
         tolerance: a score this near the bound, by their size, is best.
     """
 
@@ -121,10 +121,23 @@ class DualDecomposition:
         output: Which = "best",
         tolerance: float = CLOSE,
     ) -> None:
-        if len(oracles) < 2:
-            raise ValueError(f"oracles must be two or more, got {len(oracles)}")
-        if not isinstance(iterations, int) or iterations < 1:
+        if not isinstance(oracles, Sequence) or len(oracles) < 2:
+            count = len(oracles) if isinstance(oracles, Sequence) else type(oracles).__name__
+            raise ValueError(f"oracles must be two or more, got {count}")
+        for place, oracle in enumerate(oracles):
+            if not all(hasattr(oracle, name) for name in ("device", "shapes", "best", "take")):
+                raise ValueError(
+                    f"oracles[{place}] must have device, shapes, best and take, got {type(oracle).__name__}"
+                )
+        if isinstance(agree, str):
+            raise ValueError(f"agree must be a list of names, got {agree!r}; write [{agree!r}]")
+        if primal is not None and not callable(primal):
+            raise ValueError(f"primal must be a function, got {type(primal).__name__}")
+        check_step(step)
+        if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
             raise ValueError(f"iterations must be a whole number from 1 on, got {iterations!r}")
+        if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+            raise ValueError(f"tolerance must be a number in [0, 1), got {tolerance!r}")
         if output not in ("best", "last", "average"):
             raise ValueError(f"output must be best, last or average, got {output!r}")
         self.oracles = tuple(oracles)
@@ -135,6 +148,7 @@ class DualDecomposition:
         self.output = output
         self.tolerance = tolerance
 
+    @torch.no_grad()
     def run(
         self,
         penalties: Sequence[Mapping[str, Tensor]] | None = None,
@@ -148,7 +162,9 @@ class DualDecomposition:
         """
         state = _State.begin(self, penalties)
         if enough is not None:
-            state.enough = enough
+            if enough.shape != state.enough.shape:
+                raise ValueError(f"enough must have shape {list(state.enough.shape)}, got {list(enough.shape)}")
+            state.enough = enough.double()
         for number in range(self.iterations):
             state.iterate(number, last=number == self.iterations - 1)
             if not len(state.rows):
@@ -187,6 +203,7 @@ class _State:
         fresh = torch.full((self.B,), -torch.inf, dtype=torch.float64, device=self.device)
         self.score, self.bound = fresh.clone(), -fresh
         self.enough = fresh.clone()
+        self.size = -fresh  # of what is added up, the least so far
         self.done = torch.zeros(self.B, dtype=torch.bool, device=self.device)
         self.certified = self.done.clone()
         self.iterations = torch.zeros(self.B, dtype=torch.int64, device=self.device)
@@ -198,10 +215,21 @@ class _State:
 
     @classmethod
     def begin(cls, owner: DualDecomposition, penalties: Sequence[Mapping[str, Tensor]] | None) -> _State:
+        if penalties is not None and len(penalties) != len(owner.oracles):
+            raise ValueError(f"penalties must be one for each of {len(owner.oracles)} oracles, got {len(penalties)}")
         u = {}
+        for o, given in enumerate(penalties or ()):
+            for name, x in given.items():
+                if name not in owner.sharing or o not in owner.sharing[name]:
+                    raise ValueError(f"penalties[{o}]: {name!r} is nothing that oracle must agree on")
+                shape = list(owner.oracles[o].shapes[name])
+                if list(x.shape) != shape or not bool(x.isfinite().all()):
+                    raise ValueError(
+                        f"penalties[{o}][{name!r}] must be finite and of shape {shape}, got {list(x.shape)}"
+                    )
         for name, those in owner.sharing.items():
-            shape, device = tuple(owner.oracles[those[0]].shapes[name]), owner.oracles[those[0]].device
-            u[name] = torch.zeros(len(those), *shape, dtype=torch.float64, device=device)
+            size, device = tuple(owner.oracles[those[0]].shapes[name]), owner.oracles[those[0]].device
+            u[name] = torch.zeros(len(those), *size, dtype=torch.float64, device=device)
             for place, o in enumerate(those):
                 if penalties is not None and name in penalties[o]:
                     u[name][place] = penalties[o][name]
@@ -218,7 +246,8 @@ class _State:
     def iterate(self, number: int, last: bool) -> None:
         """One evaluation of L(u), and a step."""
         found = [oracle.best(u) for oracle, u in zip(self.oracles, self._penalties(), strict=True)]
-        dual = torch.stack([f.value for f in found]).sum(0)
+        values = torch.stack([f.value for f in found]).double()
+        dual = values.sum(0)
         live = ~self.done[self.rows]
         direction, agree = self._direction(found)
         norm = torch.stack([d.square().flatten(2).sum((0, 2)) for d in direction.values()]).sum(0)
@@ -226,6 +255,8 @@ class _State:
         self._keep(structures, score, live & (score > self.score[self.rows]) & (dual > -torch.inf))
         self.last = found
         rows = self.rows[live]
+        own = torch.where(dual.isfinite(), values.abs().sum(0), 0.0)
+        self.size[rows] = torch.minimum(self.size[rows], own[live])
         self.bound[rows] = torch.minimum(self.bound[rows], dual[live])
         self.iterations[rows] = number + 1
         for name, sums in self.sums.items():
@@ -241,7 +272,8 @@ class _State:
         self._leave()
 
     def _is_best(self, score: Float64[Tensor, " B"]) -> Bool[Tensor, " B"]:
-        return (score > -torch.inf) & (score >= self.bound - self.owner.tolerance * (1 + score.abs()))
+        near = self.owner.tolerance * torch.maximum(self.size, score.abs())
+        return (score > -torch.inf) & (score >= self.bound - near)
 
     def _direction(self, found: Sequence[Found]) -> tuple[dict[str, Tensor], Bool[Tensor, " K"]]:
         """The subgradient: what each oracle has more than the average; and where all agree."""
@@ -255,7 +287,8 @@ class _State:
 
     def _primal(self, found: Sequence[Found], agree: Tensor, dual: Tensor) -> tuple[Structures, Tensor]:
         if self.owner.primal is not None:
-            return self.owner.primal(found, self.rows)
+            structures, score = self.owner.primal(found, self.rows)
+            return structures, score.double()
         structures = {name: x for f in found for name, x in f.structures.items()}
         return structures, torch.where(agree, dual, -torch.inf)
 

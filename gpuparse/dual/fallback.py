@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool
@@ -15,7 +16,7 @@ from gpuparse.dual.parsing import second_order
 from gpuparse.dual.steps import Step
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.ppc_batch import Warm, parse_price_cut
-from gpuparse.parts import TakenParts
+from gpuparse.parts import TakenParts, legal_pairs
 from gpuparse.scores import Scores
 
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
@@ -46,13 +47,26 @@ def decompose(
     fallback = fallback and scores.siblings is None
     if iterations is None:
         iterations = FEW if fallback else MANY
-    decomposition = second_order(scores, single_root=single_root, step=step, iterations=iterations)
+    folded = scores.fold_labels()
+    arcs = folded.arcs.detach().double()
+    read = legal_pairs("siblings", 0, scores.lengths, arcs.shape[1])
+    top = torch.where(read, arcs, -torch.inf).amax(1)  # every word has one head: what all of them have may go
+    top = torch.where(top.isfinite(), top, 0.0)
+    pairs = {kind: getattr(scores, kind) for kind in scores.second_order}
+    shifted = Scores(arcs - top[:, None], scores.lengths, **pairs, validate_args=False)
+    decomposition = second_order(shifted, single_root=single_root, step=step, iterations=iterations)
     found = decomposition.run()
+    shift = top.sum(1)
     left = ~found.certified & possible
     stats = {"dual_iterations": found.iterations, "fallback": torch.zeros_like(left)}
     if fallback and bool(left.any()):
-        options = {"single_root": single_root, "exact": exact, "seconds": seconds, "threads": threads}
-        return _price_and_cut(scores, found, left, stats, **options)
+        options = {
+            "single_root": single_root,
+            "exact": exact,
+            "seconds": max(0.0, until - time.monotonic()),
+            "threads": threads,
+        }
+        return _price_and_cut(scores, replace(found, bound=found.bound + shift), left, stats, **options)
     stats["branches"] = torch.zeros_like(found.iterations)
     remarks = {}
     if exact and bool(left.any()):
@@ -62,7 +76,7 @@ def decompose(
         open_ = left & ~found.certified & (found.bound > -torch.inf)
         remarks = dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN)
     heads = found.structures["heads"]
-    return Solved(heads, None, found.bound, found.certified, found.iterations, stats, remarks)
+    return Solved(heads, None, found.bound + shift, found.certified, found.iterations, stats, remarks)
 
 
 def _price_and_cut(

@@ -3,6 +3,7 @@ arcs (4.2)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,14 +11,16 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from gpuparse.constituents import tags_of
+from gpuparse.distributions import ConstituencyTrees, LexicalizedTrees, TrigramChains
 from gpuparse.dual.decomposition import DualDecomposition, Found, Structures
 from gpuparse.dual.grammars import Constituents, Lexicalized
 from gpuparse.dual.oracles import SecondOrder, Tagger, Trees
-from gpuparse.dual.parsing import dense_parts, total
+from gpuparse.dual.parsing import dense_parts, scaled, total
 from gpuparse.dual.steps import Step
 from gpuparse.grammars import Grammar
 from gpuparse.scores import Scores
 from gpuparse.tags import trigram_scores
+from gpuparse.trees import Lengths
 
 Rows = Int64[Tensor, " K"]
 
@@ -27,7 +30,7 @@ def parse_and_tag(
     tags: Float[Tensor, "B n T"],
     unary: Float[Tensor, "B n T"],
     trigrams: Float[Tensor, "T T T"],
-    lengths: Int64[Tensor, " B"],
+    lengths: Lengths = None,
     *,
     step: Step | None = None,
     iterations: int = 50,
@@ -39,8 +42,14 @@ def parse_and_tag(
     Args:
         tags: the parser's scores of tags; unary: the tagger's.
     """
-    parser = Constituents(grammar.merged().to(torch.float64), tags.double(), lengths)
-    tagger = Tagger(unary.double(), trigrams.double(), lengths)
+    merged = grammar.merged().to(torch.float64)
+    checked = ConstituencyTrees(merged, tags.detach().double(), lengths)  # which looks at shapes and values
+    lengths = checked.lengths
+    chains = TrigramChains(unary.detach().double(), trigrams.detach().double(), lengths)
+    if chains.unary.shape != checked.tags.shape:
+        raise ValueError(f"unary must have the shape of tags, {list(tags.shape)}, got {list(unary.shape)}")
+    parser = Constituents(merged, checked.tags, lengths)
+    tagger = Tagger(chains.unary, chains.trigrams, lengths)
 
     def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:
         """The parser's tree, tagged as it says (section 6.2 takes y^(k) of the last iterations)."""
@@ -75,11 +84,16 @@ def constituents_and_dependencies(
         scores: of the dependency parser, siblings and grandparents among them if there are any.
         weight: gamma.
     """
-    lengths = scores.lengths
-    whole = Lexicalized(grammar.to(torch.float64), tags.double(), arcs.double(), lengths)
-    own = weight * scores.fold_labels().arcs.detach().double()
+    if not isinstance(scores, Scores):
+        raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")
+    if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+        raise ValueError(f"weight must be a number from 0 on, got {weight!r}")
+    lengths, grammar = scores.lengths, grammar.to(torch.float64)
+    checked = LexicalizedTrees(grammar, tags.detach().double(), arcs.detach().double(), lengths)
+    whole = Lexicalized(grammar, checked.tags, checked.arcs, lengths)
+    own = scaled(scores.fold_labels().arcs.detach().double(), weight)
     siblings, grandparents = (
-        None if parts is None else weight * dense_parts(parts, lengths)
+        None if parts is None else scaled(dense_parts(parts, lengths), weight)
         for parts in (scores.siblings, scores.grandparents)
     )
     parser: SecondOrder | Trees

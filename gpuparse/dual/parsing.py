@@ -31,8 +31,10 @@ def second_order(
         None if parts is None else dense_parts(parts, lengths) for parts in (scores.siblings, scores.grandparents)
     )
     names = ("arcs",) if grandparents is None else ("arcs", "heads")
-    trees = Trees((1 - share) * arcs, lengths, single_root=single_root, names=names)
-    automata = HeadAutomata(share * arcs, lengths, siblings, grandparents, single_root)
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
+    trees = Trees(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
+    automata = HeadAutomata(scaled(arcs, share), lengths, siblings, grandparents, single_root)
     detached = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
 
     def primal(found: Sequence[Found], rows: Int64[Tensor, " K"]) -> tuple[Structures, Float64[Tensor, " K"]]:
@@ -40,6 +42,11 @@ def second_order(
         return {"heads": heads}, total(detached, heads, rows)
 
     return DualDecomposition([trees, automata], primal=primal, step=step, iterations=iterations)
+
+
+def scaled(scores: Tensor, by: float) -> Tensor:
+    """Scores times a number; what is forbidden stays so."""
+    return torch.where(scores.isneginf(), scores, by * scores)
 
 
 def dense_parts(parts: Parts, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, "B N N N"]:

@@ -9,6 +9,7 @@ all iterations: L_t less the score of the right structure is a loss that trains 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -18,6 +19,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.distributions import SecondOrderTrees
+from gpuparse.dual.parsing import scaled
 from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.scores import Scores
 
@@ -118,7 +120,7 @@ class SoftDualDecomposition:
             ("final", temperature if final is None else final),
             ("rate", rate),
         ):
-            if not x > 0:
+            if not isinstance(x, (int, float)) or not 0 < x < math.inf:
                 raise ValueError(f"{name} must be above 0, got {x!r}")
         if not isinstance(iterations, int) or iterations < 1:
             raise ValueError(f"iterations must be a whole number from 1 on, got {iterations!r}")
@@ -178,11 +180,13 @@ def softly(
         scores: of arcs and, if there are any, siblings and grandparents; they may have a gradient.
         share: of the arcs' scores that the projective trees have at first.
     """
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
     arcs, lengths = scores.fold_labels().arcs.double(), scores.lengths
     pairs = {kind: getattr(scores, kind).dense().double() for kind in scores.second_order}
-    rest = SoftTrees((1 - share) * arcs, lengths, single_root=single_root)
+    rest = SoftTrees(scaled(arcs, 1 - share), lengths, single_root=single_root)
     if pairs:
-        other: SoftOracle = SoftSecondOrder(share * arcs, lengths, **pairs, single_root=single_root)
+        other: SoftOracle = SoftSecondOrder(scaled(arcs, share), lengths, **pairs, single_root=single_root)
     else:
-        other = SoftTrees(share * arcs, lengths, projective=True, single_root=single_root)
+        other = SoftTrees(scaled(arcs, share), lengths, projective=True, single_root=single_root)
     return SoftDualDecomposition([rest, other], temperature=temperature, final=final, iterations=iterations).run()

@@ -35,6 +35,15 @@ class Step(Protocol):
         """What is known of some of the sentences."""
 
 
+def check_step(step: object) -> None:
+    """A ``ValueError`` where it is no rule."""
+    if step is not None and (
+        isinstance(step, type) or not all(hasattr(step, name) for name in ("begin", "size", "take"))
+    ):
+        found = step.__name__ if isinstance(step, type) else repr(step)
+        raise ValueError(f"step must be a rule of gpuparse.dual, such as Polyak() or Halving(0.5), got {found}")
+
+
 @dataclass(frozen=True)
 class Rises(ABC):
     """Steps that shrink with t, how often L(u) rose from one iteration to the next."""
@@ -119,4 +128,5 @@ class Polyak:
         self.factors.mul_(torch.where(cut, self.shrink, 1.0))
         self.waited.mul_((~cut).double())
         gap = torch.where(primal > -torch.inf, dual - primal, self.guess * (1 + dual.abs()))
-        return self.factors * gap.clamp(min=0) / norm.clamp(min=1e-300)
+        moves = (norm > 0) & gap.isfinite()  # else there is nowhere to go, or nothing to find
+        return torch.where(moves, self.factors * gap.clamp(min=0) / norm, 0.0)
