@@ -144,6 +144,8 @@ class SoftDualDecomposition:
             found = [oracle.believe(of_oracle, t) for oracle, of_oracle in zip(self.oracles, ahead, strict=True)]
             values.append(torch.stack([value for value, _ in found]).sum(0))
             marginals = self._by_name([m for _, m in found])
+            if all(len(x) < 2 for x in marginals.values()):
+                raise ValueError("oracles must share an indicator, or they have nothing to agree on")
             if k == self.iterations - 1:
                 break
             before, u = (

@@ -156,6 +156,14 @@ def test_five_words_and_other_grammars() -> None:
         check(gp.LexicalizedTrees(g, *scores_for(g, seed, [5, 4, 2])), 1e-9)
 
 
+def test_roots_are_taken_in_the_dtype_of_the_scores() -> None:
+    g = grammar(3)
+    tags, arcs, lengths = scores_for(g, 3, [4, 2])
+    expected = gp.LexicalizedTrees(g, tags, arcs, lengths).log_partition
+    found = gp.LexicalizedTrees(g.to(torch.float32), tags, arcs, lengths, rules=g.scores).log_partition
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
 def test_rules_of_each_sentence() -> None:
     g = grammar(3)
     tags, arcs, lengths = scores_for(g, 4, [4, 2, 3])

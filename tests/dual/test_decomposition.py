@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.dual import Decreasing, DualDecomposition, Found, Halving, Polyak
-from gpuparse.dual.branch import TREES, tighten
+from gpuparse.dual.branch import TAGS, TREES, tighten
 from gpuparse.dual.oracles import SecondOrder, Trees
 from gpuparse.dual.parsing import second_order, total
 from tests.oracle import all_trees
@@ -287,5 +287,85 @@ def test_errors() -> None:
         DualDecomposition([coin, Coin(torch.zeros(2, 2).double())])
     with pytest.raises(ValueError, match="output must be best, last or average, got 'first'"):
         DualDecomposition([coin, coin], output="first")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="threads must be"):
-        gp.decode(instance(0, ("grandparents",)), "dd", threads=0)
+    with pytest.raises(ValueError, match="agree must be a list of names, got 'side'"):
+        DualDecomposition([coin, coin], agree="side")
+    with pytest.raises(ValueError, match=r"oracles\[1\] must have device, shapes, best and take, got int"):
+        DualDecomposition([coin, 1])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"step must be a rule of gpuparse.dual.*got Polyak"):
+        DualDecomposition([coin, coin], step=Polyak)  # type: ignore[arg-type]
+    decomposition = DualDecomposition([coin, coin])
+    with pytest.raises(ValueError, match="penalties must be one for each of 2 oracles, got 1"):
+        decomposition.run([{}])
+    with pytest.raises(ValueError, match=r"penalties\[1\]: 'sode' is nothing that oracle must agree on"):
+        decomposition.run([{}, {"sode": coin.scores}])
+    with pytest.raises(ValueError, match=r"penalties\[0\]\['side'\] must be finite and of shape \[1, 2\]"):
+        decomposition.run([{"side": coin.scores / 0}, {}])
+    scores = instance(0, ("grandparents",))
+    for wrong, match in (
+        ({"threads": 0}, "threads must be"),
+        ({"iterations": 0}, "iterations must be a whole number from 1 on, got 0"),
+        ({"nodes": -1}, "nodes must be a whole number from 0 on, got -1"),
+        ({"step": "x"}, "step must be a rule"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            gp.decode(scores, "dd", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="share must be a number from 0 to 1, got 2"):
+        second_order(scores, share=2)
+    made = second_order(scores, iterations=1)
+    with pytest.raises(ValueError, match="groups must have all indicators that must agree, but 'arcs' is in none"):
+        tighten(made, made.run(), TAGS)
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e-6, 1e6])
+@kinds
+def test_scores_of_any_size(parts: tuple[str, ...], size: float) -> None:
+    scores = instance(2, parts)
+    pairs = {kind: size * getattr(scores, kind).dense() for kind in parts}
+    found = gp.decode(gp.Scores(size * scores.arcs, LENGTHS, **pairs), "dd", exact=True, iterations=100)
+    assert bool(found.certified.all())
+    torch.testing.assert_close(found.score, size * best(scores), rtol=1e-8, atol=0)
+
+
+def test_far_from_zero() -> None:
+    """What all heads of a word have more changes nothing."""
+    for seed in range(4):
+        scores = instance(seed, ("grandparents",), strength=3.0)
+        far = gp.Scores(scores.arcs + 1e9, LENGTHS, grandparents=scores.grandparents)
+        found = gp.decode(far, "dd", iterations=60)
+        here = found.certified
+        torch.testing.assert_close(scores.total(found.heads)[here], best(scores)[here], rtol=0, atol=1e-4)
+        assert bool((found.bound >= best(far) - 1e-5).all())
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_all_arcs_to_one_oracle(share: float) -> None:
+    for seed in range(4):
+        scores = instance(seed, ("grandparents",), forbidden=0.2)
+        expected = best(scores)
+        found = second_order(scores, share=share, iterations=60).run()
+        there = expected > -math.inf
+        assert bool((found.bound[there] >= expected[there] - 1e-9).all())
+        torch.testing.assert_close(found.score[found.certified], expected[found.certified])
+
+
+def test_nothing_is_known_without_a_primal() -> None:
+    """A node with nothing left to choose is not done if its structure was never seen."""
+    for seed in range(6):
+        scores = instance(seed, ("grandparents",), strength=3.0)
+        made = second_order(scores, iterations=1)
+        bare = DualDecomposition(made.oracles, iterations=1)
+        found, _ = tighten(bare, bare.run(), TREES, nodes=2000)
+        expected = best(scores)
+        torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-7)
+        assert bool((found.bound >= expected - 1e-9).all())
+
+
+def test_without_a_tree_in_a_batch() -> None:
+    """It stays in the batch for a while, and its penalties stay numbers."""
+    g = torch.Generator().manual_seed(0)
+    arcs, pairs = torch.randn(20, 4, 4, generator=g).double(), torch.randn(20, 4, 4, 4, generator=g).double()
+    arcs[0] = -math.inf
+    decomposition = second_order(gp.Scores(arcs, grandparents=pairs, validate_args=False), iterations=20)
+    found = decomposition.run()
+    assert all(bool(x.isfinite().all()) for of_oracle in found.penalties for x in of_oracle.values())
+    assert float(found.bound[0]) == float(decomposition.run(found.penalties).bound[0]) == -math.inf
