@@ -100,8 +100,8 @@ class Polyak:
         guess: the gap, as a share of the dual's size, where no structure is known yet.
     """
 
-    factor: float = 1.5
-    patience: int = 10
+    factor: float = 2.0
+    patience: int = 20
     shrink: float = 0.9
     guess: float = 0.1
     factors: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
