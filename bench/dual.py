@@ -6,7 +6,7 @@ tagger: a grammar and a trigram tagger (tables 1 and 3). dependencies: a lexical
 (tables 1 and 2, figure 5 as PNG). koo: non-projective trees with grandparents and siblings, certificates and speed.
 random: every problem on short sentences against all structures; oracles: each oracle likewise. batched: a batch at once
 against its sentences one by one. soft: a scorer with grandparents trained through the decomposition, and one without.
-The parsers are those of bench/ppc.py and its kinds "trilinear" and "both", trained before.
+The parsers are trained by `python bench/ppc.py train --languages english,danish --kinds trilinear,both`.
 """
 
 from __future__ import annotations

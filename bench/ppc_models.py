@@ -30,7 +30,7 @@ NEURAL = {
 KINDS = {
     "templates": {"scorer.kind": "templates", "scorer.grandparents": 1, "training.learning_rate": 0.005},
     "trilinear": {**NEURAL, "scorer.grandparents": 32},
-    "both": {**NEURAL, "scorer.grandparents": 8, "scorer.siblings": 8},  # not of bench/ppc.py
+    "both": {**NEURAL, "scorer.grandparents": 8, "scorer.siblings": 8},  # of bench/dual.py
 }
 
 
@@ -41,14 +41,14 @@ class Language:
 
     parsed: str
     learned: str = ""
-    epochs: tuple[int, int] = (5, 20)  # of templates and trilinear
+    epochs: tuple[int, int, int] = (5, 20, 12)  # of each kind
 
 
 LANGUAGES = {
     "danish": Language("da_ddt-ud-dev.conllu"),
     "italian": Language("it_isdt-ud-dev.conllu"),
-    "hungarian": Language("hu_szeged-ud-dev.conllu", "hu_szeged-ud-train.conllu", (3, 25)),
-    "english": Language("en_ewt-ud-dev.conllu", "en_ewt-ud-train.conllu", (2, 5)),
+    "hungarian": Language("hu_szeged-ud-dev.conllu", "hu_szeged-ud-train.conllu", (3, 25, 12)),
+    "english": Language("en_ewt-ud-dev.conllu", "en_ewt-ud-train.conllu", (2, 5, 3)),
 }
 
 
@@ -78,7 +78,7 @@ def train(name: str, kind: str, directory: Path, models: Path, threads: int) -> 
         values = {
             "training.objective": "bp",
             "training.batch_words": 500,
-            "training.epochs": language.epochs[kind != "templates"],
+            "training.epochs": language.epochs[list(KINDS).index(kind)],
             **KINDS[kind],
         }
         LOG.print(f"gpuparse train {model.name}")
