@@ -45,7 +45,11 @@ def parse_and_tag(
     merged = grammar.merged().to(torch.float64)
     checked = ConstituencyTrees(merged, tags.detach().double(), lengths)  # which looks at shapes and values
     lengths = checked.lengths
-    chains = TrigramChains(unary.detach().double(), trigrams.detach().double(), lengths)
+    chains = TrigramChains(unary.detach().double(), trigrams.detach().double(), lengths, validate_args=False)
+    word = torch.arange(unary.shape[1], device=unary.device) < lengths[:, None]
+    for name, x in (("unary", chains.unary[word]), ("trigrams", chains.trigrams)):
+        if bool((x.isnan() | (x == math.inf)).any()):
+            raise ValueError(f"{name} must be numbers below +inf, got NaN or +inf")
     if chains.unary.shape != checked.tags.shape:
         raise ValueError(f"unary must have the shape of tags, {list(tags.shape)}, got {list(unary.shape)}")
     parser = Constituents(merged, checked.tags, lengths)

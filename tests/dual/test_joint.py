@@ -124,3 +124,25 @@ def test_constituents_and_dependencies(parts: tuple[str, ...]) -> None:
         torch.testing.assert_close(exact.score, best, rtol=0, atol=1e-7)
         certified, possible = certified + int(found.certified.sum()), possible + int(there.sum())
     assert certified > 0.7 * possible > 0
+
+
+def test_errors() -> None:
+    grammar, tags, unary, trigrams = tagging(0)
+    with pytest.raises(ValueError, match="unary must be numbers below"):
+        parse_and_tag(grammar, tags, unary.nan_to_num(0.0) / 0, trigrams, LENGTHS)
+    with pytest.raises(ValueError, match="tags must have shape"):
+        parse_and_tag(grammar, tags[..., :2], unary, trigrams, LENGTHS)
+    with pytest.raises(ValueError, match="trigrams must have shape"):
+        parse_and_tag(grammar, tags, unary, trigrams[:2], LENGTHS)
+    with pytest.raises(ValueError, match="scores must be gpuparse.Scores, got Tensor"):
+        constituents_and_dependencies(grammar, tags, torch.zeros(3, 5, 5), torch.zeros(3, 5, 5))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="weight must be a number from 0 on, got -1"):
+        constituents_and_dependencies(grammar, tags, torch.zeros(3, 5, 5), gp.Scores(torch.zeros(3, 5, 5)), weight=-1)
+
+
+def test_no_chain_of_tags() -> None:
+    """That is said by the bound, like a sentence that the grammar has no tree for."""
+    grammar, tags, unary, trigrams = tagging(1)
+    unary[1, 0] = -math.inf
+    found = parse_and_tag(grammar, tags, unary, trigrams, LENGTHS).run()
+    assert float(found.bound[1]) == -math.inf and not bool(found.certified[1])
