@@ -134,7 +134,7 @@ def test_errors() -> None:
         parse_and_tag(grammar, tags[..., :2], unary, trigrams, LENGTHS)
     with pytest.raises(ValueError, match="trigrams must have shape"):
         parse_and_tag(grammar, tags, unary, trigrams[:2], LENGTHS)
-    with pytest.raises(ValueError, match="scores must be gpuparse.Scores, got Tensor"):
+    with pytest.raises(ValueError, match=r"scores must be gpuparse\.Scores, got Tensor"):
         constituents_and_dependencies(grammar, tags, torch.zeros(3, 5, 5), torch.zeros(3, 5, 5))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="weight must be a number from 0 on, got -1"):
         constituents_and_dependencies(grammar, tags, torch.zeros(3, 5, 5), gp.Scores(torch.zeros(3, 5, 5)), weight=-1)
