@@ -7,16 +7,17 @@ import time
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from gpuparse.dual.branch import TREES, tighten
-from gpuparse.dual.decomposition import Agreement
+from gpuparse.dual.decomposition import Agreement, DualDecomposition
+from gpuparse.dual.oracles import HeadAutomata
 from gpuparse.dual.parsing import second_order
 from gpuparse.dual.steps import Step
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.ppc_batch import Warm, parse_price_cut
-from gpuparse.parts import TakenParts, legal_pairs
+from gpuparse.parts import TakenParts, legal_pairs, legal_triples
 from gpuparse.scores import Scores
 
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
@@ -66,7 +67,9 @@ def decompose(
             "seconds": max(0.0, until - time.monotonic()),
             "threads": threads,
         }
-        return _price_and_cut(scores, replace(found, bound=found.bound + shift), left, stats, **options)
+        promising = _promising(decomposition, found, left.nonzero()[:, 0])
+        found = replace(found, bound=found.bound + shift)
+        return _price_and_cut(scores, found, left, promising, stats, **options)
     stats["branches"] = torch.zeros_like(found.iterations)
     remarks = {}
     if exact and bool(left.any()):
@@ -79,17 +82,35 @@ def decompose(
     return Solved(heads, None, found.bound + shift, found.certified, found.iterations, stats, remarks)
 
 
+def _promising(decomposition: DualDecomposition, found: Agreement, rows: Int64[Tensor, " K"]) -> Bool[Tensor, "K N N"]:
+    """Arcs (g, p) that may be in the best tree under the last penalties: what the star of p loses by g is no more than
+    what is between the bound and the best tree. And arcs that an oracle has ever chosen."""
+    automata, u = decomposition.oracles[1].take(rows), found.penalties[1]
+    assert isinstance(automata, HeadAutomata) and automata.grandparents is not None
+    N = automata.arcs.shape[1]
+    triples = legal_triples("grandparents", automata.lengths, N)
+    gains = (automata.arcs + u["arcs"][rows])[:, None] + automata.grandparents
+    stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"][rows]
+    stars = torch.where(legal_pairs("siblings", 0, automata.lengths, N), stars, -torch.inf)
+    gap = (found.bound - found.score)[rows].nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
+    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0)[rows] > 0
+    return seen | (stars.isfinite() & (stars >= stars.amax(1, keepdim=True) - gap[:, None, None]))
+
+
 def _price_and_cut(
-    scores: Scores, found: Agreement, left: Bool[Tensor, " B"], stats: dict[str, Tensor], **options: object
+    scores: Scores,
+    found: Agreement,
+    left: Bool[Tensor, " B"],
+    promising: Bool[Tensor, "K N N"],
+    stats: dict[str, Tensor],
+    **options: object,
 ) -> Solved:
-    """The sentences that are left, begun with what dual decomposition knows of them: the arcs that an oracle has ever
-    chosen, its best trees, and its bounds."""
+    """The sentences that are left, begun with what dual decomposition knows: promising arcs, best trees, and bounds."""
     rows = left.nonzero()[:, 0]
-    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
     heads, bound, certified = (x.clone() for x in (found.structures["heads"], found.bound, found.certified))
     assert scores.grandparents is not None
     arcs = scores.fold_labels().arcs.detach().double()[rows]
-    warm = Warm(seen[rows], heads[rows], bound[rows])
+    warm = Warm(promising, heads[rows], bound[rows])
     some = parse_price_cut(arcs, TakenParts(scores.grandparents, rows), warm=warm, **options)  # type: ignore[arg-type]
     heads[rows], bound[rows], certified[rows] = some.heads, some.bound, some.certified
     for name, x in some.stats.items():
