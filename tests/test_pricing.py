@@ -15,7 +15,7 @@ from gpuparse.data.vocab import Vocabulary
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops.pricing import Priced, Scorer, price, price_listed
-from gpuparse.parts import DenseParts, Parts, legal_triples
+from gpuparse.parts import DenseParts, Parts, TakenParts, legal_triples
 from tests.nn import templates_oracle as oracle
 
 INF = float("inf")
@@ -297,3 +297,29 @@ def test_errors_name_the_argument() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             run(**changed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_of_the_sentences(kind: str) -> None:
+    """Parts of sentences taken in any order, one of them twice: bounds, scores, the scorer, and what is priced."""
+    parts, rows = some_parts(kind, [5, 3, 1, 4], torch.float64, 3), torch.tensor([3, 0, 3])
+    taken = TakenParts(parts, rows)
+    N = parts.nodes
+    legal = legal_triples("grandparents", taken.lengths, N)
+    assert torch.equal(taken.lengths, parts.lengths[rows])
+    for axis in range(3):
+        assert torch.equal(taken.bound(axis), parts.bound(axis)[rows])
+    dense = parts.dense()[rows]
+    assert torch.equal(taken.dense()[legal], dense[legal])
+    b, g, p, c = legal.nonzero().T
+    torch.testing.assert_close(taken.score(b, g, p, c), dense[b, g, p, c])
+    scorer = taken.scorer()
+    assert scorer is not None
+    torch.testing.assert_close(scorer.score(b, g, p, c), dense[b, g, p, c])
+    duals = some_duals(taken, 1, 0.0)
+    found = price(scorer, taken.lengths, **duals, tolerance=1e-9, room=N**3)
+    alone = {**some_duals(taken, 1, 0.0)}
+    expected = price(Scorer.dense(torch.where(legal, dense, 0.0)), taken.lengths, **alone, tolerance=1e-9, room=N**3)
+    assert torch.equal(found.count, expected.count) and int(found.count.sum()) > 0
+    for row, count in enumerate(found.count.tolist()):
+        assert torch.equal(found.triples[row, :count], expected.triples[row, :count])
