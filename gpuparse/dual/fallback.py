@@ -83,8 +83,8 @@ def decompose(
 
 
 def _promising(decomposition: DualDecomposition, found: Agreement, rows: Int64[Tensor, " K"]) -> Bool[Tensor, "K N N"]:
-    """Arcs (g, p) that may be in the best tree under the last penalties: what the star of p loses by g is no more than
-    what is between the bound and the best tree. And arcs that an oracle has ever chosen."""
+    """Arcs (g, p) that can be in a better tree: under the last penalties the star of p loses no more by g than what is
+    between L(u) and the best tree so far. And arcs that an oracle has ever chosen."""
     automata, u = decomposition.oracles[1].take(rows), found.penalties[1]
     assert isinstance(automata, HeadAutomata) and automata.grandparents is not None
     N = automata.arcs.shape[1]
@@ -92,7 +92,8 @@ def _promising(decomposition: DualDecomposition, found: Agreement, rows: Int64[T
     gains = (automata.arcs + u["arcs"][rows])[:, None] + automata.grandparents
     stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"][rows]
     stars = torch.where(legal_pairs("siblings", 0, automata.lengths, N), stars, -torch.inf)
-    gap = (found.bound - found.score)[rows].nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
+    last = found.duals[found.iterations[rows] - 1, rows]
+    gap = (last - found.score[rows]).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
     seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0)[rows] > 0
     return seen | (stars.isfinite() & (stars >= stars.amax(1, keepdim=True) - gap[:, None, None]))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.dual import Decreasing, DualDecomposition, Found, Halving, Polyak
 from gpuparse.dual.branch import TAGS, TREES, tighten
+from gpuparse.dual.fallback import _promising
 from gpuparse.dual.oracles import SecondOrder, Trees
 from gpuparse.dual.parsing import second_order, total
 from tests.oracle import all_trees
@@ -100,6 +101,23 @@ def test_auto_is_the_chain() -> None:
         torch.testing.assert_close(open_.score[open_.certified], expected[open_.certified], rtol=0, atol=1e-7)
         assert bool((open_.bound >= expected - 1e-9).all())
     assert handed > 0
+
+
+def test_promising_arcs() -> None:
+    """The best tree has no others, where a tree is known and nothing is proven; and they are not all arcs."""
+    left = few = 0
+    for seed in range(12):
+        scores = instance(seed, ("grandparents",), strength=2.0)
+        made = second_order(scores, iterations=25)
+        found = made.run()
+        exact = gp.decode(scores, "ppc", exact=True)
+        rows = (~found.certified & (found.score > -math.inf)).nonzero()[:, 0]
+        arcs = _promising(made, found, rows)
+        for own, b in zip(arcs, rows.tolist(), strict=True):
+            n = int(LENGTHS[b])
+            assert bool(own[exact.heads[b, 1 : n + 1], torch.arange(1, n + 1)].all())
+            left, few = left + 1, few + int(own.sum() < n * n)
+    assert left > 3 and few > 0
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda s: type(s).__name__)
