@@ -54,10 +54,15 @@ def branch_and_bound(
     status, until = Status.OPTIMAL, time.monotonic() + sentence.seconds
 
     def split(bound: float) -> None:
-        """The two branches of the node that was solved last."""
+        """The two branches of the node that was solved last; none if there is only one tree in it."""
         assert sentence.z is not None
         offer_tree(sentence, score, round_(sentence.z))
-        h, m = np.unravel_index(int(np.abs(sentence.z - 0.5).argmin()), sentence.z.shape)
+        open_arcs = (sentence.arcs > -np.inf) & ~sentence.forbidden
+        open_arcs &= open_arcs.sum(0) > 1
+        if not open_arcs.any():
+            return
+        # Half of an arc where there is one. Else the solution is a tree, and what is not proven is left to smaller nodes.
+        h, m = np.unravel_index(int(np.where(open_arcs, np.abs(sentence.z - 0.5), 1.0).argmin()), sentence.z.shape)
         without, only = sentence.forbidden.copy(), sentence.forbidden.copy()
         without[h, m] = True
         only[:, m] = True
@@ -68,7 +73,7 @@ def branch_and_bound(
     split(sentence.bound)
     while open_:
         top = -open_[0][0]
-        if _reached(sentence, top) or (any_tree and sentence.tree is not None):
+        if _reached(sentence, top) or sentence.outgrown or (any_tree and sentence.tree is not None):
             break
         sentence.seconds = until - time.monotonic()
         if sentence.seconds <= 0:
@@ -81,7 +86,7 @@ def branch_and_bound(
         own = min(-bound, sentence.bound)
         if _reached(sentence, own):
             continue
-        if sentence.status is Status.OPTIMAL and not sentence.integral:
+        if sentence.status is Status.OPTIMAL:
             split(own)
         else:
             left = max(left, own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from gpuparse import certificates
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.grandparents import (
     PRICED,
@@ -23,11 +24,11 @@ from gpuparse.lp.grandparents import (
     legal_arcs,
     legal_triples,
 )
-from gpuparse.lp.ppc import WHOLE, is_best
+from gpuparse.lp.ppc import WHOLE
 from gpuparse.lp.ppc_batch import parse_price_cut
-from gpuparse.lp.rounding import REMARKS, rounded
+from gpuparse.lp.rounding import REMARKS, best_tree, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import Units
+from gpuparse.lp.units import Units, scaled, total
 from gpuparse.parts import DenseParts, Parts
 
 TOLERANCE = 1e-7
@@ -120,7 +121,8 @@ def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) ->
     # The dual of OneGP is free: what the best of an arc's grandparents needs. Without it each has its own row GPArc.
     needed = cost.max(0) if program.has_one_gp else np.maximum(cost, 0.0).sum(0)
     short = np.where(program.z >= 0, np.where(np.arange(program.N)[:, None] > 0, needed, 0.0) - budget, 0.0)
-    return program.objective(duals) + float(np.maximum(short.max(0), 0.0)[1:].sum())
+    noise = certificates.rounding(0, program.size(duals))
+    return program.objective(duals) + float(np.maximum(short.max(0), 0.0)[1:].sum()) + noise
 
 
 def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool = True, **options: Any) -> Solved:
@@ -132,25 +134,13 @@ def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool
     for b, n in enumerate(parts.lengths.tolist()):
         nodes = slice(n + 1)
         table, grandparents = arcs[b, nodes, nodes].detach().cpu().numpy(), dense[b, nodes, nodes, nodes]
-        units, costs, of_triples = _in_units(table, grandparents, single_root)
-        found = solve_whole(costs, of_triples, single_root=single_root, **options)
-        bound, cost, whole = found.bound, -math.inf, False
-        if found.z is not None:
-            whole = bool((np.abs(found.z - found.z.round()) < WHOLE).all())
-            tree = rounded(found.z, costs, single_root)
-            cost = _cost(tree, costs, of_triples)
-            if cost == -math.inf:  # then some tree without a forbidden part
-                one = DenseParts(torch.from_numpy(grandparents)[None], kind="grandparents", validate_args=False)
-                seconds = options.get("seconds", math.inf)
-                some = parse_price_cut(torch.from_numpy(table)[None], one, single_root=single_root, seconds=seconds)
-                tree = some.heads[0].numpy()
-                bound = -math.inf if float(some.bound[0]) == -math.inf else bound
-                cost = _cost(tree, costs, of_triples)
-            heads[b, nodes] = torch.from_numpy(tree)
-        elif found.status is not Status.INFEASIBLE:
+        one = _One(table, grandparents, single_root)
+        one.solve(options)
+        heads[b, nodes] = torch.from_numpy(one.tree)
+        found = one.found
+        if found.z is None and found.status is not Status.INFEASIBLE and not one.impossible:
             remarks[b] = REMARKS[found.status]
-        certified = cost > -math.inf and is_best(cost, bound, units.rounding)
-        rows.append((units.score(bound), certified, whole, found.rounds, found.triples, found.rows))
+        rows.append((one.units.score(one.bound), one.certified, one.whole, one.rounds, found.triples, found.rows))
     columns = zip(*rows, strict=True) if rows else [()] * 6
     bounds, certified_, integral, rounds, triples, stated = (list(x) for x in columns)
     device = arcs.device
@@ -172,29 +162,67 @@ def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool
     )
 
 
-def _in_units(table: Doubles, grandparents: Doubles, single_root: bool) -> tuple[Units, Doubles, Doubles]:
-    """Costs of arcs and of grandparents."""
-    g, p, c = legal_triples(table)
-    legal = np.full(grandparents.shape, -np.inf)
-    legal[g, p, c] = grandparents[g, p, c]
-    over = legal.max(0)
-    units = Units.of(table, over)
+class _One:
+    """A sentence, and what is known of it.
 
-    def of_triples(units: Units) -> Doubles:
-        found = legal.copy()
-        found[g, p, c] = units.triples(p, c, legal[g, p, c])
-        return found
+    Attributes:
+        tree, distance: the best so far, and how far away it is, in scores.
+        bound: in costs; certified: whether the tree is proven best; whole: whether the program's solution is one.
+    """
 
-    costs = units.arcs(table, over)
-    near = _cost(rounded(np.zeros(table.shape), costs, single_root), costs, of_triples(units))
-    units = units.scaled(-near)
-    return units, units.arcs(table, over), of_triples(units)
+    def __init__(self, table: Doubles, grandparents: Doubles, single_root: bool) -> None:
+        self.table, self.single_root = table, single_root
+        self.legal = np.full(grandparents.shape, -np.inf)
+        g, p, c = legal_triples(table)
+        self.legal[g, p, c] = grandparents[g, p, c]
+        self.units = Units.of(table, self.legal.max(0))
+        self.tree, self.distance = np.full(len(table), -1), math.inf  # in scores
+        self._offer(best_tree(self.units.total, single_root))
+        self.bound, self.rounds = math.inf, 0
+        self.certified = self.whole = self.impossible = False
+        self.found: Relaxed
 
+    def _offer(self, heads: Ints) -> None:
+        """Keep a tree if it is better than the best so far; none with a forbidden part is."""
+        if heads[1] < 0:
+            return
+        word = np.arange(1, len(heads))
+        inner = word[heads[1:] > 0]
+        p = heads[inner]
+        away = replace(self.units, power=0, horizon=math.inf).triples(p, inner, self.legal[heads[p], p, inner])
+        distance = -total(self.units.total[heads[1:], word], away)
+        if distance < self.distance:
+            self.tree, self.distance = heads, distance
 
-def _cost(heads: Ints, arcs: Doubles, grandparents: Doubles) -> float:
-    """The cost of a tree, -inf if it has a forbidden part or is none."""
-    if len(heads) < 2 or heads[1] < 0:
-        return -math.inf
-    word = np.arange(1, len(heads))
-    inner = word[heads[1:] > 0]
-    return float(arcs[heads[1:], word].sum() + grandparents[heads[heads[inner]], heads[inner], inner].sum())
+    def solve(self, options: dict[str, Any]) -> None:
+        """Solve the program, and again where the horizon has to move."""
+        horizon: float | None = self.units.first_horizon(self.distance)
+        p, c = np.indices(self.table.shape)
+        while horizon is not None:
+            self.units = self.units.within(horizon)
+            costs, triples = self.units.arcs, self.units.triples(p, c, self.legal)
+            self.found = found = solve_whole(costs, triples, single_root=self.single_root, **options)
+            self.bound, self.rounds = found.bound, self.rounds + found.rounds
+            if found.z is not None:
+                self.whole = bool((np.abs(found.z - found.z.round()) < WHOLE).all())
+                self._offer(rounded(found.z, costs, self.single_root))
+            elif found.status is Status.STOPPED:
+                return
+            if self.distance == math.inf:  # then some tree without a forbidden part
+                self._any_tree(options.get("seconds", math.inf))
+                if self.impossible:
+                    return
+            left_out = self.units.leaves_out or bool((np.isneginf(triples) & (self.legal > -np.inf)).any())
+            self.bound = max(self.bound, self.units.beyond) if left_out else self.bound
+            cost = float(scaled(-self.distance, self.units.power))
+            rounding = self.units.rounding(cost)
+            self.certified = cost > -math.inf and bool(certificates.is_proven(cost, self.bound, rounding))
+            horizon = None if self.certified else self.units.next_horizon(cost, left_out)
+
+    def _any_tree(self, seconds: float) -> None:
+        one = DenseParts(torch.from_numpy(self.legal)[None], kind="grandparents", validate_args=False)
+        some = parse_price_cut(torch.from_numpy(self.table)[None], one, single_root=self.single_root, seconds=seconds)
+        self._offer(some.heads[0].numpy())
+        self.impossible = float(some.bound[0]) == -math.inf
+        if self.impossible:
+            self.bound = -math.inf

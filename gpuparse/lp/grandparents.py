@@ -277,6 +277,12 @@ class GrandparentProgram:
         of_words = duals.one_head.sum() + duals.one_root + self.n * duals.source + duals.consume.sum()
         return float(of_words + duals.arc_gp.sum() + duals.cuts @ self.cuts.high)
 
+    def size(self, duals: Duals) -> float:
+        """The sizes of all duals that an objective or a reduced cost is made of."""
+        of_words = np.abs(duals.one_head).sum() + abs(duals.one_root) + self.n * abs(duals.source)
+        rows = (duals.consume, duals.no_gp, duals.gp_arc, duals.child_arc, duals.arc_gp, duals.cuts * self.cuts.high)
+        return float(of_words + sum(np.abs(x).sum() for x in rows))
+
     def budgets(self, duals: Duals) -> Doubles:
         """What each arc's own dual constraint leaves for its dual of OneGP, or its slack where it has none [N, N]."""
         # Flow: the dual of NoFlow is as small as phi's constraint lets it be.

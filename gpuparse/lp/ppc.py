@@ -24,17 +24,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpuparse import certificates
 from gpuparse.lp.grandparents import Bools, Doubles, Duals, GrandparentProgram, Ints, Polytope
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import FAR
+from gpuparse.lp.units import SIZE, Units
 
 VIOLATED = 1e-7  # of a row
 PENALTY = 1e4  # of artificial columns, at first
-PRICED = 1e-9  # a reduced cost above this is positive
+PRICED = 1e-9  # reduced costs above this, in a program's units, are asked for first
 WHOLE = 1e-6
 PER_CHILD = 6  # triples that join in a round
 NONE = np.zeros((0, 3), dtype=np.int64)
-CLOSE = 1e-9  # a tree this near the bound, by their size, is best
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,21 @@ class Sentence:
     """A sentence that is being parsed.
 
     Args:
-        arcs: costs [N, N] as ``Units`` has them, -inf where there is no arc. All scores here are such costs.
-        rounding: what they may be off.
+        units: of its costs; all scores here are such costs.
         bound: what no tree scores more than, to begin with.
         seconds: time for it.
 
     Attributes:
-        bound: no tree scores more.
+        arcs: costs [N, N], -inf where there is no arc.
+        bound: no tree scores more, whatever rounding did.
         tree, score: the best tree so far, [N] with -1 at node 0, and its score.
         z: weights of the arcs in the last solution [N, N].
         forbidden: arcs that may not be now (of a branch).
         done: whether the linear program is solved, or the tree is proven best, or nothing helps.
     """
 
-    arcs: Doubles
+    units: Units
     single_root: bool
-    rounding: float
     bound: float
     seconds: float = math.inf
     polytope: Polytope = "tight"
@@ -85,21 +84,29 @@ class Sentence:
     iterations: int = 0
     done: bool = False
     status: Status = Status.OPTIMAL
+    arcs: Doubles = field(init=False)
     forbidden: Bools = field(init=False)
     program: GrandparentProgram = field(init=False)
 
     def __post_init__(self) -> None:
+        self.arcs = self.units.arcs
         self.forbidden = np.zeros(self.arcs.shape, dtype=bool)
         self.penalty = PENALTY
         self.program = GrandparentProgram(self.arcs, single_root=self.single_root, penalty=self.penalty, flow=False)
         self._values = self._scores = np.zeros(0)
         self._duals: Duals | None = None
-        self._objective = math.inf
+        self._objective = self._noise = math.inf
+        self._rounding = 0.0  # what the score may be off
 
     @property
     def certified(self) -> bool:
         """Whether the tree is proven best."""
-        return self.tree is not None and is_best(self.score, self.bound, self.rounding)
+        return self.tree is not None and bool(certificates.is_proven(self.score, self.bound, self._rounding))
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether the tree came so near that the program should have other units."""
+        return self.tree is not None and self.units.next_horizon(self.score, False) is not None
 
     @property
     def integral(self) -> bool:
@@ -137,6 +144,7 @@ class Sentence:
         self.z = self.program.weights(found.values)
         self._duals = duals = self.program.duals(found.prices)
         self._objective = self.program.objective(duals)
+        self._noise = certificates.rounding(0, self.program.size(duals))
         ceiling = self.program.budgets(duals)
         ceiling[self.forbidden | (self.arcs == -np.inf)] = np.inf
         self._ceiling = ceiling
@@ -149,22 +157,25 @@ class Sentence:
         g, p, c = answer.triples.T
         new = program.z_gp[g, p, c] < 0  # a column may be priced by its row GPArc, which pricing does not know
         worst = self._worst(answer, new)
-        self.bound = min(self.bound, self._objective + float(np.maximum(worst[1:], 0.0).sum()))
+        self.bound = min(self.bound, self._objective + float(np.maximum(worst[1:], 0.0).sum()) + self._noise)
         self._read_tree()
-        if self.certified:
+        if self.certified or self.outgrown:
             self.done = True
             return NONE
         before = program.program.columns, program.program.rows
         violated = self._cut()
         root = np.nonzero((self._ceiling[0] < -PRICED) & (program.z[0] < 0))[0]
         program.add_arcs(np.zeros(len(root), dtype=np.int64), root)
-        chosen = np.nonzero(new)[0]
-        chosen = chosen[_best_of_each(c[chosen], answer.costs[chosen], PER_CHILD)]
-        needed = self._add_triples(answer.triples[chosen], answer.scores[chosen])
-        wanted = np.concatenate([violated, needed])
-        if not len(wanted) and (program.program.columns, program.program.rows) == before:
+        needed = NONE
+        for least in (PRICED, 0.0):  # what is worth next to nothing joins where nothing else does
+            chosen = np.nonzero(new & (answer.costs > least))[0]
+            chosen = chosen[_best_of_each(c[chosen], answer.costs[chosen], PER_CHILD)]
+            needed = self._add_triples(answer.triples[chosen], answer.scores[chosen])
+            if len(violated) or len(needed) or (program.program.columns, program.program.rows) != before:
+                break
+        else:
             self._finish()
-        return _distinct(wanted, program.N)
+        return _distinct(np.concatenate([violated, needed]), program.N)
 
     def _finish(self) -> None:
         """Nothing is left to price or cut: the linear program is solved, unless there are cycles, or artificial columns
@@ -197,7 +208,7 @@ class Sentence:
     @property
     def impossible(self) -> bool:
         """Whether it is proven that there is no tree."""
-        return self.bound < -2.01 * FAR * self.program.n  # arcs and grandparents
+        return self.bound < -2.01 * 2**SIZE * self.program.n  # arcs and grandparents
 
     def extend(self, triples: Ints, scores: Doubles) -> None:
         """Columns for triples that were wanted; of those that are forbidden rows ArcGP."""
@@ -256,6 +267,7 @@ class Sentence:
         """Keep a tree if it is better than the best so far."""
         if score > self.score and _is_tree(heads):
             self.tree, self.score = heads, score
+            self._rounding = self.units.rounding(score)
 
     def _cut(self) -> Ints:
         """Rows ArcGP that the solution violates (4.4); returns triples that should be columns first."""
@@ -292,11 +304,6 @@ class Sentence:
         head = self.z[:, bare[:, 0]].argmax(0)
         wanted = np.stack([head, bare[:, 0], bare[:, 1]], 1)
         return wanted[(head != bare[:, 1]) & np.isfinite(self._ceiling[head, bare[:, 0]])]
-
-
-def is_best(score: float, bound: float, rounding: float) -> bool:
-    """Whether a tree of this cost is best, but for rounding."""
-    return score >= bound - CLOSE * (1 + abs(score)) - rounding
 
 
 def _distinct(triples: Ints, N: int) -> Ints:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -21,11 +22,11 @@ from torch import Tensor
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.branch import branch_and_bound, offer_tree
 from gpuparse.lp.grandparents import Doubles, Ints, Polytope, allowed
-from gpuparse.lp.ppc import CLOSE, Answer, Question, Sentence
+from gpuparse.lp.ppc import NONE, Answer, Question, Sentence
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import Units
+from gpuparse.lp.units import Units, scaled, total
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parts import Parts
 
@@ -66,81 +67,126 @@ def parse_price_cut(
     program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. Waits for the device.
     """
     pricing = Pricing(parts)
-    sentences = _begin(arcs, pricing, single_root, polytope, seconds, warm)
+    first = _First.of(arcs, pricing, single_root, warm)
+    sentences = {b: first.sentence(b, pricing, polytope, seconds) for b in range(len(arcs))}
     count = max(1, min(threads or os.cpu_count() or 1, len(sentences)))
+    ends: dict[int, tuple[int, Status]] = {}
+    relaxed: dict[int, tuple[bool, float]] = {}
+    inference = torch.is_inference_mode_enabled()  # which a thread does not inherit
+
+    def finish(b: int) -> tuple[int, Status]:
+        with torch.inference_mode(inference):
+            return _finish(sentences[b], b, pricing, exact)
+
     with ThreadPoolExecutor(count) as pool:
-        live = [b for b, sentence in enumerate(sentences) if not sentence.done]
-        while live:
-            questions = dict(zip(live, pool.map(lambda b: sentences[b].solve(), live), strict=True))
-            answers = pricing.ask({b: q for b, q in questions.items() if q is not None})
-            updates = pool.map(lambda item: sentences[item[0]].update(item[1]), answers.items())
-            wanted = dict(zip(answers, updates, strict=True))
-            _extend(sentences, {b: w for b, w in wanted.items() if len(w)}, pricing)
-            live = [b for b in live if not sentences[b].done]
-        solved = [(s.certified or s.integral, s.score if s.certified else s.bound) for s in sentences]
-        inference = torch.is_inference_mode_enabled()  # which a thread does not inherit
-
-        def finish(b: int) -> tuple[int, Status]:
-            with torch.inference_mode(inference):
-                return _finish(sentences[b], b, pricing, exact)
-
-        ends = list(pool.map(finish, range(len(sentences))))
-    return _collect(arcs, sentences, pricing, solved, ends)
+        now = list(sentences)
+        while now:
+            _solve({b: sentences[b] for b in now}, pricing, pool)
+            for b in now:
+                s = sentences[b]
+                relaxed[b] = s.certified or s.integral, pricing.units[b].score(s.score if s.certified else s.bound)
+            ends.update(zip(now, pool.map(finish, now), strict=True))
+            horizons = {b: _horizon(sentences[b], bool(pricing.left_out[b])) for b in now}
+            now = [b for b in now if horizons[b] is not None]
+            for b in now:
+                sentences[b] = first.sentence(b, pricing, polytope, seconds, horizons[b], sentences[b])
+    return _collect(arcs, sentences, pricing, relaxed, ends)
 
 
-def _begin(
-    arcs: Float64[Tensor, "B N N"],
-    pricing: Pricing,
-    single_root: bool,
-    polytope: Polytope,
-    seconds: float,
-    warm: Warm | None,
-) -> list[Sentence]:
-    """The sentences with their first trees and columns: the best trees by arcs alone, and were every arc's grandparent
-    the best that it can have; their arcs and those of each word's best heads, and the grandparents among these."""
-    with torch.no_grad():
-        most = pricing.over_g.clone()
-        most[:, 0] = 0.0
-        hopeful = arcs.detach() + most
-        trees = [MATRIX_TREE.argmax(x, pricing.lengths, single_root).cpu().numpy() for x in (hopeful, arcs.detach())]
-    scores, over = arcs.detach().cpu().numpy(), pricing.over_g.cpu().numpy()
-    known_arcs = bounds = None
-    if warm is not None:
-        trees.append(warm.heads.cpu().numpy())
-        known_arcs, bounds = warm.arcs.cpu().numpy(), warm.bound.cpu().numpy()
-    own = [slice(n + 1) for n in pricing.lengths.tolist()]
-    first = [
-        _columns(scores[b, at, at], trees, b, None if known_arcs is None else known_arcs[b, at, at])
-        for b, at in enumerate(own)
-    ]
-    known = _scores({b: triples for b, (_, triples) in enumerate(first)}, pricing)
-    sentences = []
-    for b, at in enumerate(own):
-        table, best = scores[b, at, at], over[b, at, at]
-        (inside, triples), of_triples = first[b], known[b]
+def _solve(sentences: dict[int, Sentence], pricing: Pricing, pool: ThreadPoolExecutor) -> None:
+    """Rounds until each program is solved, or its tree is proven best."""
+    live = [b for b, sentence in sentences.items() if not sentence.done]
+    while live:
+        questions = dict(zip(live, pool.map(lambda b: sentences[b].solve(), live), strict=True))
+        answers = pricing.ask({b: q for b, q in questions.items() if q is not None})
+        updates = pool.map(lambda item: sentences[item[0]].update(item[1]), answers.items())
+        wanted = dict(zip(answers, updates, strict=True))
+        _extend(sentences, {b: w for b, w in wanted.items() if len(w)}, pricing)
+        live = [b for b in live if not sentences[b].done]
+
+
+def _horizon(sentence: Sentence, left_out: bool) -> float | None:
+    """The horizon to begin anew with; None: what is known stays."""
+    if sentence.certified or sentence.status is not Status.OPTIMAL or (sentence.tree is None and not sentence.impossible):
+        return None
+    return sentence.units.next_horizon(sentence.score, left_out or sentence.units.leaves_out)
+
+
+@dataclass(frozen=True)
+class _First:
+    """What sentences begin with: first trees (the best ones by arcs alone, and were every arc's grandparent the best
+    that it can have), their arcs and those of each word's best heads, and the grandparents among these."""
+
+    scores: Doubles
+    over: Doubles
+    trees: list[Ints]
+    columns: list[tuple[Ints, Ints]]
+    known: dict[int, Doubles]
+    bounds: Doubles | None
+    own: list[slice]
+    single_root: bool
+
+    @classmethod
+    def of(cls, arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, warm: Warm | None) -> _First:
+        with torch.no_grad():
+            most = pricing.over_g.clone()
+            most[:, 0] = 0.0
+            ways = arcs.detach() + most, arcs.detach()
+            trees = [MATRIX_TREE.argmax(x, pricing.lengths, single_root).cpu().numpy() for x in ways]
+        scores, over = arcs.detach().cpu().numpy(), pricing.over_g.cpu().numpy()
+        arcs_ = bounds = None
+        if warm is not None:
+            trees.append(warm.heads.cpu().numpy())
+            arcs_, bounds = warm.arcs.cpu().numpy(), warm.bound.cpu().numpy()
+        own = [slice(n + 1) for n in pricing.lengths.tolist()]
+        columns = [
+            _columns(scores[b, at, at], trees, b, None if arcs_ is None else arcs_[b, at, at])
+            for b, at in enumerate(own)
+        ]
+        known = _scores({b: triples for b, (_, triples) in enumerate(columns)}, pricing)
+        return cls(scores, over, trees, columns, known, bounds, own, single_root)
+
+    def sentence(
+        self,
+        b: int,
+        pricing: Pricing,
+        polytope: Polytope,
+        seconds: float,
+        horizon: float | None = None,
+        before: Sentence | None = None,
+    ) -> Sentence:
+        """Its program with the first columns; with another horizon than that of the first trees if that is given, and
+        the best tree of ``before``."""
+        at, (inside, triples), of_triples = self.own[b], self.columns[b], self.known[b]
         g, p, c = triples.T
-        candidates = [_Tree.of(tree[b, at].astype(np.int64), triples) for tree in trees if tree[b, 1] >= 0]
-        units = Units.of(table, best)
+        candidates = [_Tree.of(tree[b, at].astype(np.int64), triples) for tree in self.trees if tree[b, 1] >= 0]
+        units = Units.of(self.scores[b, at, at], self.over[b, at, at])
+        if horizon is None:
+            plain = units.triples(p, c, of_triples)
+            near = max((tree.cost(units.total, plain) for tree in candidates), default=-math.inf)
+            horizon = units.first_horizon(-near)
+        pricing.units[b] = units = units.within(horizon)
+        pricing.left_out[b] = False
         costs = units.triples(p, c, of_triples)
-        near = max((tree.cost(units.arcs(table, best), costs) for tree in candidates), default=-math.inf)
-        units = units.scaled(-near)
-        pricing.units.append(units)
-        arcs_, costs = units.arcs(table, best), units.triples(p, c, of_triples)
-        possible = trees[0][b, 1] >= 0
-        bound = arcs_[candidates[0].heads[1:], np.arange(1, len(table))].sum() if possible else -math.inf
-        bound = float(bound) + CLOSE
-        if bounds is not None:
-            bound = min(bound, units.cost(float(bounds[b])) + CLOSE)
-        sentence = Sentence(arcs_, single_root, units.rounding, bound, seconds, polytope)
-        sentences.append(sentence)
+        possible = self.trees[0][b, 1] >= 0
+        sentence = Sentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
+        if possible:
+            hopeful = float(scaled(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power))
+            sentence.bound = hopeful + units.rounding(hopeful)
+        if self.bounds is not None:
+            sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))
         for tree in candidates:
-            sentence.offer(tree.heads, tree.cost(arcs_, costs))
+            sentence.offer(tree.heads, tree.cost(sentence.arcs, costs))
+        if before is not None:
+            sentence.iterations, sentence.seconds = before.iterations, before.seconds
+            if before.tree is not None:
+                offer_tree(sentence, partial(pricing.cost, b), before.tree)
         sentence.done = sentence.certified or not possible
         if not sentence.done:
-            here = arcs_ > -np.inf
+            here = sentence.arcs > -np.inf
             there = (costs > -np.inf) & here[g, p] & here[p, c]
             sentence.begin(inside[here[tuple(inside.T)]], triples[there], costs[there])
-    return sentences
+        return sentence
 
 
 class _Tree(NamedTuple):
@@ -156,7 +202,7 @@ class _Tree(NamedTuple):
 
     def cost(self, arcs: Doubles, triples: Doubles) -> float:
         """-inf if it has a forbidden part."""
-        return float(arcs[self.heads[1:], np.arange(1, len(arcs))].sum() + triples[self.own].sum())
+        return total(arcs[self.heads[1:], np.arange(1, len(arcs))], triples[self.own])
 
 
 def _columns(
@@ -190,10 +236,9 @@ def _scores(triples: dict[int, Ints], pricing: Pricing) -> dict[int, Doubles]:
     return dict(zip(triples, np.split(found, ends[:-1]), strict=True))
 
 
-def _extend(sentences: list[Sentence], wanted: dict[int, Ints], pricing: Pricing) -> None:
+def _extend(sentences: dict[int, Sentence], wanted: dict[int, Ints], pricing: Pricing) -> None:
     for b, scores in _scores(wanted, pricing).items():
-        triples = wanted[b]
-        sentences[b].extend(triples, pricing.units[b].triples(triples[:, 1], triples[:, 2], scores))
+        sentences[b].extend(wanted[b], pricing.costs(b, wanted[b], scores))
 
 
 def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool) -> tuple[int, Status]:
@@ -207,7 +252,8 @@ def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool) -> tuple[
         return rounded(z, sentence.arcs, sentence.single_root)
 
     offer_tree(sentence, score, round_(sentence.z))
-    if sentence.status is not Status.OPTIMAL or sentence.integral or (sentence.tree is not None and not exact):
+    enough = sentence.certified or sentence.outgrown or (sentence.tree is not None and not exact)
+    if enough or sentence.status is not Status.OPTIMAL:
         return 0, sentence.status
     sentence.bound, nodes, status = branch_and_bound(sentence, ask, score, round_, any_tree=not exact)
     return nodes, status
@@ -219,14 +265,14 @@ def _ask_one(b: int, pricing: Pricing, question: Question) -> Answer:
 
 def _collect(
     arcs: Tensor,
-    sentences: list[Sentence],
+    sentences: dict[int, Sentence],
     pricing: Pricing,
-    solved: list[tuple[bool, float]],
-    ends: list[tuple[int, Status]],
+    relaxed: dict[int, tuple[bool, float]],
+    ends: dict[int, tuple[int, Status]],
 ) -> Solved:
     B, N = arcs.shape[:2]
     heads = torch.full((B, N), -1)
-    for b, sentence in enumerate(sentences):
+    for b, sentence in sentences.items():
         if sentence.tree is not None:
             heads[b, : len(sentence.tree)] = torch.from_numpy(sentence.tree)
     device = arcs.device
@@ -234,25 +280,27 @@ def _collect(
     def each(values: list[float] | list[int] | list[bool], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=device)
 
-    whole = torch.int64
-    units = pricing.units
+    whole, each_ = torch.int64, list(sentences.values())
     stats = {
         "looked": each(pricing.looked.tolist(), whole),
         "scored": each(pricing.scored.tolist(), whole),
-        "added": each([len(s.program.g) for s in sentences], whole),
-        "rows": each([s.program.program.rows for s in sentences], whole),
-        "integral": each([integral for integral, _ in solved], torch.bool),
-        "relaxed": each([units[b].score(bound) for b, (_, bound) in enumerate(solved)], torch.float64),
-        "branches": each([nodes for nodes, _ in ends], whole),
+        "added": each([len(s.program.g) for s in each_], whole),
+        "rows": each([s.program.program.rows for s in each_], whole),
+        "integral": each([relaxed[b][0] for b in sentences], torch.bool),
+        "relaxed": each([relaxed[b][1] for b in sentences], torch.float64),
+        "branches": each([ends[b][0] for b in sentences], whole),
     }
-    bounds = [-math.inf if s.impossible else units[b].score(s.bound) for b, s in enumerate(sentences)]
-    open_ = {b: end for b, (_, end) in enumerate(ends) if not sentences[b].certified and not sentences[b].impossible}
+    left_out = {b: bool(pricing.left_out[b]) or s.units.leaves_out for b, s in sentences.items()}
+    impossible = [s.impossible and not left_out[b] for b, s in sentences.items()]
+    costs = [max(s.bound, s.units.beyond) if left_out[b] else s.bound for b, s in sentences.items()]
+    bounds = [-math.inf if impossible[b] else s.units.score(costs[b]) for b, s in sentences.items()]
+    open_ = {b: end for b, (_, end) in ends.items() if not sentences[b].certified and not impossible[b]}
     return Solved(
         heads.to(device),
         None,
         each(bounds, torch.float64),
-        each([s.certified for s in sentences], torch.bool),
-        each([s.iterations for s in sentences], whole),
+        each([s.certified for s in each_], torch.bool),
+        each([s.iterations for s in each_], whole),
         stats,
         {b: REMARKS[end] for b, end in open_.items() if end in REMARKS},
     )

@@ -11,8 +11,8 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from gpuparse.lp.grandparents import Doubles, Ints
-from gpuparse.lp.ppc import PRICED, Answer, Question
-from gpuparse.lp.units import Units
+from gpuparse.lp.ppc import Answer, Question
+from gpuparse.lp.units import Units, scaled
 from gpuparse.ops.pricing import Priced, price, price_listed
 from gpuparse.parts import Parts
 
@@ -34,7 +34,8 @@ class Pricing:
         self.over_c: Float64[Tensor, "B N N"] = parts.bound(2).double()
         self.known = torch.full((B, N, N, N), torch.nan, dtype=torch.float64, device=parts.device)
         self.looked, self.scored = np.zeros(B, dtype=np.int64), np.zeros(B, dtype=np.int64)
-        self.units: list[Units] = []  # of the sentences, once they are known
+        self.units: dict[int, Units] = {}  # of the sentences, once they are known
+        self.left_out = np.zeros(B, dtype=bool)  # sentences with triples beyond the horizon
         scorer = parts.scorer()
         self._counts = scorer is None  # parts count what they score themselves
         self._price = partial(price_listed, parts.score) if scorer is None else partial(price, scorer)
@@ -43,7 +44,7 @@ class Pricing:
 
     def cost(self, b: int, triples: Ints) -> Doubles:
         """Costs of triples [T, 3] of a sentence in its program."""
-        return self.units[b].triples(triples[:, 1], triples[:, 2], self.score(np.full(len(triples), b), triples))
+        return self.costs(b, triples, self.score(np.full(len(triples), b), triples))
 
     def score(self, b: Ints, triples: Ints) -> Doubles:
         """Scores of triples [T, 3] of sentences [T], each of them scored once."""
@@ -72,33 +73,41 @@ class Pricing:
             for b, question in questions.items():
                 N, units = len(question.ceiling), self.units[b]
                 lengths[b] = N - 1
-                ceiling, floor = (x / units.scale + units.over for x in (question.ceiling, question.floor))
-                for place, x in enumerate((ceiling, floor, question.kappa / units.scale)):
+                duals = question.ceiling, question.floor, question.kappa
+                ceiling, floor, kappa = (scaled(x, -units.power) for x in duals)
+                with np.errstate(over="ignore"):  # of arcs that may not be
+                    ceiling, floor = ceiling + units.over, floor + units.over
+                for place, x in enumerate((ceiling, floor, kappa)):
                     self._duals[place, b, :N, :N] = torch.from_numpy(x)
-            tolerance = min(PRICED / self.units[b].scale for b in questions)
-            found = self._find(lengths, tolerance, ROOM * self.parts.nodes)
+            found = self._find(lengths, ROOM * self.parts.nodes)
             self.looked += found.looked.cpu().numpy()
             self.scored += (scored := found.scored.cpu().numpy())
             if not self._counts:
                 self.parts.scored += int(scored.sum())
             most = int(found.count.max())
             if most > found.triples.shape[1]:  # once more, with room for all; they are known now
-                found = self._find(lengths, tolerance, most)
+                found = self._find(lengths, most)
             triples, scores, costs, counts = (
                 x.cpu().numpy() for x in (found.triples, found.score, found.r, found.count)
             )
         answers = {}
         for b in questions:
             units, count = self.units[b], int(counts[b])
-            positive = np.nonzero(costs[b, :count] * units.scale > PRICED)[0]
-            of_b = triples[b, positive].astype(np.int64)
-            if not (scores[b, positive] < np.inf).all():
-                raise ValueError(f"grandparents of sentence {b} score {scores[b, positive].max()}")
-            in_program = units.triples(of_b[:, 1], of_b[:, 2], scores[b, positive])
-            answers[b] = Answer(of_b, in_program, costs[b, positive] * units.scale)
+            of_b = triples[b, :count].astype(np.int64)
+            if not (scores[b, :count] < np.inf).all():
+                raise ValueError(f"grandparents of sentence {b} score {scores[b, :count].max()}")
+            in_program = self.costs(b, of_b, scores[b, :count])
+            near = in_program > -np.inf
+            answers[b] = Answer(of_b[near], in_program[near], scaled(costs[b, :count][near], units.power))
         return answers
 
-    def _find(self, lengths: Int[Tensor, " B"], tolerance: float, room: int) -> Priced:
+    def costs(self, b: int, triples: Ints, scores: Doubles) -> Doubles:
+        """Scores of triples [T, 3] of a sentence as costs in its program, -inf beyond its horizon."""
+        found = self.units[b].triples(triples[:, 1], triples[:, 2], scores)
+        self.left_out[b] |= bool((np.isneginf(found) & (scores > -np.inf)).any())
+        return found
+
+    def _find(self, lengths: Int[Tensor, " B"], room: int) -> Priced:
         ceiling, floor, kappa = self._duals.to(self.parts.device)
         return self._price(
             lengths.to(self.parts.device),
@@ -108,6 +117,6 @@ class Pricing:
             over_g=self.over_g,
             over_c=self.over_c,
             known=self.known,
-            tolerance=tolerance,
+            tolerance=0.0,
             room=room,
         )

@@ -20,6 +20,11 @@ REMARKS = {
 def rounded(z: Doubles, arcs: Doubles, single_root: bool) -> Ints:
     """The spanning tree of the greatest weights z [N, N]; of equal ones that with the greatest scores of arcs."""
     allowed = arcs > -np.inf
-    scale = 1 + np.abs(arcs[allowed]).max(initial=0.0)
-    weights = torch.from_numpy(np.where(allowed, 1000 * scale * z + np.where(allowed, arcs, 0.0), -np.inf))
-    return MATRIX_TREE.argmax(weights[None], torch.tensor([len(z) - 1]), single_root)[0].numpy()
+    size = np.abs(arcs[allowed]).max(initial=0.0)
+    share = np.divide(arcs, size, out=np.zeros(arcs.shape), where=allowed & (size > 0))
+    return best_tree(np.where(allowed, 1000 * z + share, -np.inf), single_root)
+
+
+def best_tree(arcs: Doubles, single_root: bool) -> Ints:
+    """The spanning tree with the greatest scores [N, N]; -1 where there is none."""
+    return MATRIX_TREE.argmax(torch.from_numpy(arcs)[None], torch.tensor([len(arcs) - 1]), single_root)[0].numpy()

@@ -2,21 +2,26 @@
 
 Every word has one arc, and every arc from a word one grandparent. So what the best grandparent of an arc could add may
 be moved to the arc, and what a word's best arc then has may be taken from all of its arcs: trees keep their distances.
-What is left is not above 0, and a score that is huge for all trees is gone. Times a power of two, the best tree that is
-known is about 100 away, so that tolerances mean the same for scores of any size.
+What is left is not above 0, and a score that is huge for all trees is gone. Once a tree is known, its distance gives a
+horizon: what is much further away is in no better tree, and left out, a mask of -1e30 like one of -inf. Times a power
+of two, the tree is about 100 away, so that the solver's tolerances mean the same for scores of any size.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuparse import certificates
 from gpuparse.lp.grandparents import Doubles, Ints, allowed
 
-FAR = 1e6  # costs are no further from 0: no best tree has one that is
-SIZE = 128.0  # how far the best known tree may be
+SIZE = 20  # the horizon is at most 2 to this, in a program
+REACH = 2.0**13  # and so many times as far away as the best tree that is known
+MOST = float(np.finfo(np.float64).max)
+RANGE = 900  # the horizon is at most 2 to this times as far away as the nearest arc
+NEARER, FURTHER = 2.0**-3, 2.0**40  # how much a horizon moves at least, inwards and outwards
 
 
 @dataclass(frozen=True)
@@ -26,51 +31,110 @@ class Units:
     Attributes:
         over: what is moved from grandparents to each arc [N, N].
         best: what is taken from the arcs of each word [N].
-        scale: a power of two.
-        rounding: what costs may be off because of the size of the scores.
+        total: of each arc, what is moved included, less the word's best: not above 0 [N, N]; -inf where there is none.
+        power: costs are such distances, times 2 to this.
+        horizon: the most that a part of a tree may be away.
     """
 
     over: Doubles
     best: Doubles
-    scale: float
-    rounding: float
+    total: Doubles
+    power: int = 0
+    horizon: float = math.inf
 
     @classmethod
     def of(cls, arcs: Doubles, over: Doubles) -> Units:
-        """Not scaled yet. Args: scores of arcs, and the most that a grandparent of each can add (both [N, N])."""
+        """Without a horizon yet. Args: scores of arcs, and the most that a grandparent of each can add (both [N, N])."""
         moved = np.where(np.isfinite(over), over, 0.0)
         moved[0] = 0.0
         here = allowed(arcs)
         here[1:] &= over[1:] > -np.inf  # else it has no grandparent
-        total = np.where(here, np.where(here, arcs, 0.0) + moved, -np.inf)
-        best = total.max(0)
-        best[~np.isfinite(best)] = 0.0
-        size = max(float(np.abs(x[here]).max(initial=0.0)) for x in (arcs, moved))
-        return cls(np.where(here, moved, 0.0), best, 1.0, 16 * len(arcs) * np.finfo(np.float64).eps * size)
+        total = np.full(arcs.shape, -np.inf)
+        with np.errstate(over="ignore"):  # two masks may come to -inf, which forbids
+            np.add(arcs, moved, out=total, where=here)
+            best = total.max(0)
+            best[~np.isfinite(best)] = 0.0
+            return cls(moved, best, total - best)
 
-    def scaled(self, distance: float) -> Units:
-        """With a tree so far away at SIZE, about."""
-        power = math.floor(math.log2(SIZE / distance)) if 0 < distance < math.inf else 0
-        factor = math.ldexp(1.0, max(-1000, min(1000, power)))
-        return Units(self.over, self.best, self.scale * factor, self.rounding * factor)
+    def within(self, horizon: float) -> Units:
+        """With parts that are further away left out."""
+        power = SIZE - math.frexp(horizon)[1] if 0 < horizon < math.inf else 0
+        return replace(self, power=power, horizon=horizon)
 
-    def arcs(self, arcs: Doubles, over: Doubles) -> Doubles:
-        """Costs of arcs, -inf where there is none."""
-        here = allowed(arcs)
-        here[1:] &= over[1:] > -np.inf
-        costs = (np.where(here, arcs, 0.0) + self.over - self.best) * self.scale
-        return np.where(here, np.maximum(costs, -FAR), -np.inf)
+    def first_horizon(self, distance: float) -> float:
+        """At a tree that is so far away, but not where the least distance of an arc would be lost below the range of
+        doubles. If no tree is known (inf), what most arcs are away, for all words."""
+        away = np.sort(-self.total[np.isfinite(self.total) & (self.total < 0)])
+        if distance == math.inf:
+            distance = len(self.best) * float(away[len(away) // 2]) if len(away) else float(np.abs(self.best).max())
+        return min(REACH * distance, float(scaled(away.min(initial=math.inf), RANGE)), MOST) or 1.0
+
+    def next_horizon(self, cost: float, left_out: bool) -> float | None:
+        """Where the horizon should be, after a program without a certificate; None: where it is.
+
+        At the best tree that is known, of this cost, if that came much nearer than the horizon is; further out, if
+        there is none within it and parts were left out.
+        """
+        distance = self.distance(cost)
+        if distance > self.horizon:
+            return min(self.horizon * FURTHER, REACH * distance, MOST) if left_out and self.horizon < MOST else None
+        return REACH * distance if REACH * distance < self.horizon * NEARER else None
+
+    @property
+    def arcs(self) -> Doubles:
+        """Costs of arcs, -inf where there is none that matters."""
+        return scaled(np.where(self.total >= -self.horizon, self.total, -np.inf), self.power)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether some arc is there that is too far away."""
+        return bool((np.isfinite(self.total) & (self.total < -self.horizon)).any())
 
     def triples(self, p: Ints, c: Ints, scores: Doubles) -> Doubles:
-        """Costs of grandparents of the arcs p -> c, -inf where they are forbidden."""
-        costs = (scores - self.over[p, c]) * self.scale
-        return np.where(scores == -np.inf, -np.inf, np.maximum(costs, -FAR))
+        """Costs of grandparents of the arcs p -> c, -inf where they are forbidden or too far away."""
+        with np.errstate(over="ignore"):
+            away = scores - self.over[p, c]
+        return scaled(np.where(away >= -self.horizon, away, -np.inf), self.power)
+
+    @property
+    def beyond(self) -> float:
+        """What no tree costs more than that has a part beyond the horizon."""
+        return float(scaled(-self.horizon, self.power))
 
     def score(self, cost: float) -> float:
-        """The score of a tree, or a bound, of its cost."""
-        return float(self.best[1:].sum()) + cost / self.scale
+        """The score of a tree of its cost."""
+        return self._shared() - self.distance(cost)
 
     def cost(self, score: float) -> float:
-        """The cost of a bound; none (+inf) where it is so low that costs are not what they should be."""
-        cost = (score - float(self.best[1:].sum())) * self.scale
-        return cost if cost > -FAR / 2 else math.inf
+        """The cost of a bound, with what rounding did to it."""
+        distance = self._shared() - score
+        cost = float(scaled(-distance, self.power))
+        return cost + self.rounding(cost) if math.isfinite(cost) else cost
+
+    def _shared(self) -> float:
+        """What is taken from all trees; -inf where doubles end."""
+        with np.errstate(over="ignore"):
+            return float(self.best[1:].sum())
+
+    def distance(self, cost: float) -> float:
+        """How far away a tree of this cost is, in scores."""
+        return -float(scaled(cost, -self.power))
+
+    def rounding(self, cost: float) -> float:
+        """What the cost of a tree may be off, and the bound beside it, if parts as far away can matter."""
+        distance = abs(self.distance(cost))
+        moved = np.where(self.total >= -distance, np.abs(self.over), 0.0).max(0)
+        off = certificates.rounding(1, np.abs(self.best))[1:].sum() + certificates.rounding(1, moved)[1:].sum()
+        return float(scaled(off + certificates.rounding(len(self.best), distance), self.power))
+
+
+def scaled(x: Doubles | float, power: int) -> Doubles:
+    """Times 2 to this; infinite where doubles end."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.ldexp(x, power))
+
+
+def total(arcs: Doubles, triples: Doubles) -> float:
+    """The sum of a tree's parts; -inf where doubles end."""
+    with np.errstate(over="ignore"):
+        return float(arcs.sum() + triples.sum())
