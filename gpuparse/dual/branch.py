@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from gpuparse.dual.decomposition import Agreement, DualDecomposition, Found, Oracle, Primal, Structures
+from gpuparse.dual.decomposition import Agreement, DualDecomposition, Found, Oracle, Primal, Rounding, Structures
 
 AT_ONCE = 64  # nodes that are solved side by side
+ITERATIONS = 100  # for a node: what takes longer is worth two smaller ones
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,9 @@ class _Search:
         return True
 
     def _is_best(self, b: int, bound: float) -> bool:
-        score = float(self.score[b])
-        return score > -torch.inf and score >= bound - self.owner.tolerance * max(float(self.size[b]), abs(score))
+        own = slice(b, b + 1)
+        row = torch.tensor([b], device=self.score.device)
+        return bool(self.owner.is_best(self.score[own], torch.full_like(self.score[own], bound), self.size[own], row))
 
     def _solve(self, chosen: Sequence[tuple[int, Node]]) -> Agreement:
         device = self.score.device
@@ -213,13 +215,17 @@ class _Search:
             {name: torch.stack([node.penalties[o][name] for _, node in chosen]) for name in chosen[0][1].penalties[o]}
             for o in range(len(oracles))
         ]
+        rounding: Rounding | None = None
+        if (of_whole := self.owner.rounding) is not None:
+            rounding = lambda score, some: of_whole(score, rows[some])  # noqa: E731
         again = DualDecomposition(
             oracles,
             agree=list(self.owner.sharing),
             primal=primal,
             step=self.owner.step,
-            iterations=self.owner.iterations,
+            iterations=min(self.owner.iterations, ITERATIONS),
             tolerance=self.owner.tolerance,
+            rounding=rounding,
         )
         return again.run(begin, enough=self.score[rows])
 

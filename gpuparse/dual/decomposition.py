@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from gpuparse import certificates
 from gpuparse.dual.steps import Polyak, Step, check_step
 
 Structures = dict[str, Tensor]  # tensors of a batch by name, [B, ..] each
@@ -65,6 +66,7 @@ class Oracle(Protocol):
 
 
 Primal = Callable[[Sequence[Found], Int64[Tensor, " K"]], tuple[Structures, Float64[Tensor, " K"]]]
+Rounding = Callable[[Float64[Tensor, " K"], Int64[Tensor, " K"]], Float64[Tensor, " K"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,7 @@ class DualDecomposition:
         output: where nothing is proven: the best structure so far, that of the last iteration, or the best one for the
             average of all iterations' indicators (section 6.2, case 2); the last two need a ``primal``.
         tolerance: a score this near the bound, by their size, is best.
+        rounding: what scores of sentences may be off, and bounds beside them: then no more than that is allowed.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class DualDecomposition:
         iterations: int = 500,
         output: Which = "best",
         tolerance: float = CLOSE,
+        rounding: Rounding | None = None,
     ) -> None:
         if not isinstance(oracles, Sequence) or len(oracles) < 2:
             count = len(oracles) if isinstance(oracles, Sequence) else type(oracles).__name__
@@ -147,24 +151,38 @@ class DualDecomposition:
         self.iterations = iterations
         self.output = output
         self.tolerance = tolerance
+        self.rounding = rounding
+
+    def is_best(self, score: Tensor, bound: Tensor, size: Tensor, rows: Int64[Tensor, " K"]) -> Bool[Tensor, " K"]:
+        """Whether scores of sentences are proven best by bounds, where so much was added up."""
+        close = (score > -torch.inf) & certificates.is_proven(score, bound, self.tolerance * torch.maximum(size, score.abs()))
+        if self.rounding is None or not bool(close.any()):
+            return close
+        some = close.nonzero()[:, 0]
+        proven = torch.zeros_like(close)
+        proven[some] = certificates.is_proven(score[some], bound[some], self.rounding(score[some], rows[some]))
+        return proven
 
     @torch.no_grad()
     def run(
         self,
         penalties: Sequence[Mapping[str, Tensor]] | None = None,
         enough: Float64[Tensor, " B"] | None = None,
+        stop_at: Float64[Tensor, " B"] | None = None,
     ) -> Agreement:
         """Go down on the dual until all is proven, or for ``iterations``.
 
         Args:
             penalties: where to begin, of each oracle by name; what they do not add up to 0 by is taken off.
             enough: scores that are known elsewhere; a sentence whose bound is not above its own is done.
+            stop_at: a sentence whose score is above that is done.
         """
         state = _State.begin(self, penalties)
         if enough is not None:
             if enough.shape != state.enough.shape:
                 raise ValueError(f"enough must have shape {list(state.enough.shape)}, got {list(enough.shape)}")
             state.enough = enough.double()
+        state.stop_at = stop_at
         for number in range(self.iterations):
             state.iterate(number, last=number == self.iterations - 1)
             if not len(state.rows):
@@ -203,6 +221,7 @@ class _State:
         fresh = torch.full((self.B,), -torch.inf, dtype=torch.float64, device=self.device)
         self.score, self.bound = fresh.clone(), -fresh
         self.enough = fresh.clone()
+        self.stop_at: Float64[Tensor, " B"] | None = None
         self.size = -fresh  # of what is added up, the least so far
         self.done = torch.zeros(self.B, dtype=torch.bool, device=self.device)
         self.certified = self.done.clone()
@@ -255,14 +274,17 @@ class _State:
         self._keep(structures, score, live & (score > self.score[self.rows]) & (dual > -torch.inf))
         self.last = found
         rows = self.rows[live]
-        own = torch.where(dual.isfinite(), values.abs().sum(0), 0.0)
+        own = torch.where(dual.isfinite(), values.abs().sum(0) + self._spent(found), 0.0)
         self.size[rows] = torch.minimum(self.size[rows], own[live])
-        self.bound[rows] = torch.minimum(self.bound[rows], dual[live])
+        sure = dual if self.owner.rounding is None else dual + certificates.rounding(0, own)
+        self.bound[rows] = torch.minimum(self.bound[rows], sure[live])
         self.iterations[rows] = number + 1
         for name, sums in self.sums.items():
             sums[:, rows] += torch.stack([found[o].indicators[name] for o in self.owner.sharing[name]])[:, live]
         self.certified |= self._is_best(self.score)
         self.done |= self.certified | self._is_best(self.enough) | (self.bound == -torch.inf)
+        if self.stop_at is not None:
+            self.done |= self.score > self.stop_at
         size = self.step.size(dual, self.bound[self.rows], self.score[self.rows], norm)
         self._note(dual, size, live)
         if last:
@@ -272,8 +294,16 @@ class _State:
         self._leave()
 
     def _is_best(self, score: Float64[Tensor, " B"]) -> Bool[Tensor, " B"]:
-        near = self.owner.tolerance * torch.maximum(self.size, score.abs())
-        return (score > -torch.inf) & (score >= self.bound - near)
+        return self.owner.is_best(score, self.bound, self.size, torch.arange(self.B, device=self.device))
+
+    def _spent(self, found: Sequence[Found]) -> Float64[Tensor, " K"]:
+        """The sizes of the penalties that are in the values."""
+        sizes = [
+            (self.u[name][place].abs() * found[o].indicators[name]).flatten(1).sum(1)
+            for name, those in self.owner.sharing.items()
+            for place, o in enumerate(those)
+        ]
+        return torch.stack(sizes).sum(0)
 
     def _direction(self, found: Sequence[Found]) -> tuple[dict[str, Tensor], Bool[Tensor, " K"]]:
         """The subgradient: what each oracle has more than the average; and where all agree."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse.dual.branch import TREES, tighten
 from gpuparse.dual.decomposition import Agreement, DualDecomposition
+from gpuparse.dual.horizon import Near, Whole
 from gpuparse.dual.oracles import HeadAutomata
 from gpuparse.dual.parsing import second_order
 from gpuparse.dual.steps import Step
@@ -48,76 +50,109 @@ def decompose(
     fallback = fallback and scores.siblings is None
     if iterations is None:
         iterations = FEW if fallback else MANY
-    folded = scores.fold_labels()
-    arcs = folded.arcs.detach().double()
-    read = legal_pairs("siblings", 0, scores.lengths, arcs.shape[1])
-    top = torch.where(read, arcs, -torch.inf).amax(1)  # every word has one head: what all of them have may go
-    top = torch.where(top.isfinite(), top, 0.0)
-    pairs = {kind: getattr(scores, kind) for kind in scores.second_order}
-    shifted = Scores(arcs - top[:, None], scores.lengths, **pairs, validate_args=False)
-    decomposition = second_order(shifted, single_root=single_root, step=step, iterations=iterations)
-    found = decomposition.run()
-    shift = top.sum(1)
-    left = ~found.certified & possible
-    stats = {"dual_iterations": found.iterations, "fallback": torch.zeros_like(left)}
+    whole = Whole.of(scores)
+    known = _Known.of(whole, single_root)
+    horizon = whole.first_horizon(known.score)
+    rows = possible.nonzero()[:, 0]
+    while len(rows):
+        near = whole.take(rows).within(horizon[rows], scaled=step is None)
+        options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding()}
+        decomposition = second_order(near.scores, single_root=single_root, **options)
+        found = decomposition.run(stop_at=near.outgrown())
+        value = torch.maximum(found.score, near.scores.total(known.heads[rows]))
+        moved = near.next_horizon(value)
+        # Where no tree was found it has to be known whether there is one.
+        go_on = ~found.certified & moved.isnan() & (exact | (value == -torch.inf))
+        if bool(go_on.any()) and not fallback:
+            stays = replace(found, certified=found.certified | ~go_on)
+            after, branches = tighten(
+                decomposition, stays, TREES, nodes=nodes, out_of_time=lambda: time.monotonic() > until
+            )
+            found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
+            known.branches[rows] += branches
+            moved = near.next_horizon(torch.maximum(found.score, value))
+        if fallback:
+            known.promising[rows] = _promising(decomposition, found)
+        known.take(rows, found, near, decomposition)
+        again = ~known.certified[rows] & ~moved.isnan()
+        horizon[rows] = moved
+        rows = rows[again]
+    left = ~known.certified & possible
+    stats = {"dual_iterations": known.iterations.clone(), "fallback": torch.zeros_like(left)}
     if fallback and bool(left.any()):
-        options = {
-            "single_root": single_root,
-            "exact": exact,
-            "seconds": max(0.0, until - time.monotonic()),
-            "threads": threads,
-        }
-        promising = _promising(decomposition, found, left.nonzero()[:, 0])
-        found = replace(found, bound=found.bound + shift)
-        return _price_and_cut(scores, found, left, promising, stats, **options)
-    stats["branches"] = torch.zeros_like(found.iterations)
-    remarks = {}
-    if exact and bool(left.any()):
-        found, stats["branches"] = tighten(
-            decomposition, found, TREES, nodes=nodes, out_of_time=lambda: time.monotonic() > until
-        )
-        open_ = left & ~found.certified & (found.bound > -torch.inf)
-        remarks = dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN)
-    heads = found.structures["heads"]
-    return Solved(heads, None, found.bound + shift, found.certified, found.iterations, stats, remarks)
+        limits = {"exact": exact, "seconds": max(0.0, until - time.monotonic()), "threads": threads}
+        return _price_and_cut(scores, known, left, stats, single_root=single_root, **limits)
+    stats["branches"] = known.branches
+    open_ = left & (known.bound > -torch.inf) & exact
+    remarks = dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN)
+    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks)
 
 
-def _promising(decomposition: DualDecomposition, found: Agreement, rows: Int64[Tensor, " K"]) -> Bool[Tensor, "K N N"]:
+@dataclass
+class _Known:
+    """What is known of all sentences: the best trees, their scores and bounds, and arcs that are promising."""
+
+    heads: Int64[Tensor, "B N"]
+    score: Float64[Tensor, " B"]
+    bound: Float64[Tensor, " B"]
+    certified: Bool[Tensor, " B"]
+    iterations: Int64[Tensor, " B"]
+    branches: Int64[Tensor, " B"]
+    promising: Bool[Tensor, "B N N"]
+
+    @classmethod
+    def of(cls, whole: Whole, single_root: bool) -> _Known:
+        """The first trees."""
+        heads, score = whole.first_trees(single_root)
+        none = torch.zeros_like(whole.scores.lengths)
+        heads = torch.where((score > -torch.inf)[:, None], heads, -1)
+        promising = torch.zeros_like(whole.total, dtype=torch.bool)
+        return cls(heads, score, torch.full_like(score, torch.inf), none.bool(), none, none.clone(), promising)
+
+    def take(self, rows: Int64[Tensor, " K"], found: Agreement, near: Near, owner: DualDecomposition) -> None:
+        """Of some sentences what dual decomposition found."""
+        heads, value = self.heads[rows], near.scores.total(self.heads[rows])
+        better = found.score > value
+        value = torch.where(better, found.score, value)
+        self.heads[rows] = torch.where(better[:, None], found.structures["heads"], heads)
+        self.score[rows] = torch.where(better, near.score(value), self.score[rows])
+        every = torch.arange(len(rows), device=rows.device)
+        proven = found.certified | owner.is_best(value, found.bound, found.bound.abs(), every)
+        self.bound[rows], self.certified[rows] = near.bound(found.bound), proven & (value > -torch.inf)
+        self.iterations[rows] += found.iterations
+
+
+def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tensor, "B N N"]:
     """Arcs (g, p) that can be in a better tree: under the last penalties the star of p loses no more by g than what is
     between L(u) and the best tree so far. And arcs that an oracle has ever chosen."""
-    automata, u = decomposition.oracles[1].take(rows), found.penalties[1]
+    automata, u = decomposition.oracles[1], found.penalties[1]
     assert isinstance(automata, HeadAutomata) and automata.grandparents is not None
     N = automata.arcs.shape[1]
     triples = legal_triples("grandparents", automata.lengths, N)
-    gains = (automata.arcs + u["arcs"][rows])[:, None] + automata.grandparents
-    stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"][rows]
+    gains = (automata.arcs + u["arcs"])[:, None] + automata.grandparents
+    stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"]
     stars = torch.where(legal_pairs("siblings", 0, automata.lengths, N), stars, -torch.inf)
-    last = found.duals[found.iterations[rows] - 1, rows]
-    gap = (last - found.score[rows]).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
-    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0)[rows] > 0
+    rows = torch.arange(len(found.score), device=found.score.device)
+    last = found.duals[found.iterations - 1, rows]
+    gap = (last - found.score).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
+    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
     return seen | (stars.isfinite() & (stars >= stars.amax(1, keepdim=True) - gap[:, None, None]))
 
 
 def _price_and_cut(
-    scores: Scores,
-    found: Agreement,
-    left: Bool[Tensor, " B"],
-    promising: Bool[Tensor, "K N N"],
-    stats: dict[str, Tensor],
-    **options: object,
+    scores: Scores, known: _Known, left: Bool[Tensor, " B"], stats: dict[str, Tensor], **options: object
 ) -> Solved:
     """The sentences that are left, begun with what dual decomposition knows: promising arcs, best trees, and bounds."""
     rows = left.nonzero()[:, 0]
-    heads, bound, certified = (x.clone() for x in (found.structures["heads"], found.bound, found.certified))
     assert scores.grandparents is not None
     arcs = scores.fold_labels().arcs.detach().double()[rows]
-    warm = Warm(promising, heads[rows], bound[rows])
+    warm = Warm(known.promising[rows], known.heads[rows], known.bound[rows])
     some = parse_price_cut(arcs, TakenParts(scores.grandparents, rows), warm=warm, **options)  # type: ignore[arg-type]
-    heads[rows], bound[rows], certified[rows] = some.heads, some.bound, some.certified
+    known.heads[rows], known.bound[rows], known.certified[rows] = some.heads, some.bound, some.certified
     for name, x in some.stats.items():
         stats[name] = x.new_zeros(len(left))
         stats[name][rows] = x
     stats["fallback"] = left
     numbers = rows.tolist()
     remarks = {numbers[b]: text for b, text in some.remarks.items()}
-    return Solved(heads, None, bound, certified, found.iterations, stats, remarks)
+    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks)

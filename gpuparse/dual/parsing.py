@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from gpuparse.dual.decomposition import DualDecomposition, Found, Structures
+from gpuparse.dual.decomposition import DualDecomposition, Found, Rounding, Structures
 from gpuparse.dual.oracles import HeadAutomata, Trees
 from gpuparse.dual.steps import Step
 from gpuparse.parts import Parts, TakenParts, legal_triples
@@ -19,12 +19,19 @@ SHARE = 0.5  # of the arcs' scores that the automata have
 
 
 def second_order(
-    scores: Scores, *, single_root: bool = True, share: float = SHARE, step: Step | None = None, iterations: int = 500
+    scores: Scores,
+    *,
+    single_root: bool = True,
+    share: float = SHARE,
+    step: Step | None = None,
+    iterations: int = 500,
+    rounding: Rounding | None = None,
 ) -> DualDecomposition:
     """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
 
     Args:
         share: of the arcs' scores that the automata have at first.
+        rounding: as of ``DualDecomposition``.
     """
     arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
     siblings, grandparents = (
@@ -41,7 +48,7 @@ def second_order(
         heads = found[0].structures["heads"]
         return {"heads": heads}, total(detached, heads, rows)
 
-    return DualDecomposition([trees, automata], primal=primal, step=step, iterations=iterations)
+    return DualDecomposition([trees, automata], primal=primal, step=step, iterations=iterations, rounding=rounding)
 
 
 def scaled(scores: Tensor, by: float) -> Tensor:

@@ -127,6 +127,6 @@ class Polyak:
         cut = (self.waited >= self.patience) | (dual > self.start)
         self.factors.mul_(torch.where(cut, self.shrink, 1.0))
         self.waited.mul_((~cut).double())
-        gap = torch.where(primal > -torch.inf, dual - primal, self.guess * (1 + dual.abs()))
+        gap = torch.where(primal > -torch.inf, dual - primal, self.guess * torch.where(dual == 0, 1.0, dual.abs()))
         moves = (norm > 0) & gap.isfinite()  # else there is nowhere to go, or nothing to find
         return torch.where(moves, self.factors * gap.clamp(min=0) / norm, 0.0)

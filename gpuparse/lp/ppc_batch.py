@@ -172,7 +172,7 @@ class _First:
         sentence = Sentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
         if possible:
             hopeful = float(scaled(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power))
-            sentence.bound = hopeful + units.rounding(hopeful)
+            sentence.bound = hopeful + max(0.0, units.rounding(hopeful))
         if self.bounds is not None:
             sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))
         for tree in candidates:

@@ -64,10 +64,22 @@ class Units:
     def first_horizon(self, distance: float) -> float:
         """At a tree that is so far away, but not where the least distance of an arc would be lost below the range of
         doubles. If no tree is known (inf), what most arcs are away, for all words."""
-        away = np.sort(-self.total[np.isfinite(self.total) & (self.total < 0)])
+        away = np.sort(self._away())
         if distance == math.inf:
             distance = len(self.best) * float(away[len(away) // 2]) if len(away) else float(np.abs(self.best).max())
-        return min(REACH * distance, float(scaled(away.min(initial=math.inf), RANGE)), MOST) or 1.0
+        return min(REACH * distance, self._range(), MOST) or 1.0
+
+    def _away(self) -> Doubles:
+        """How far arcs are away that are."""
+        return -self.total[np.isfinite(self.total) & (self.total < 0)]
+
+    def _range(self) -> float:
+        """The furthest horizon under which no distance of an arc is lost below the range of doubles."""
+        return float(scaled(self._away().min(initial=math.inf), RANGE))
+
+    def _loses(self, cost: float) -> bool:
+        """Whether a cost is so small that distances like it are lost."""
+        return cost > -(2.0**-RANGE) and self.horizon > self._range()
 
     def next_horizon(self, cost: float, left_out: bool) -> float | None:
         """Where the horizon should be, after a program without a certificate; None: where it is.
@@ -75,6 +87,8 @@ class Units:
         At the best tree that is known, of this cost, if that came much nearer than the horizon is; further out, if
         there is none within it and parts were left out.
         """
+        if self._loses(cost):
+            return self._range()
         distance = self.distance(cost)
         if distance > self.horizon:
             return min(self.horizon * FURTHER, REACH * distance, MOST) if left_out and self.horizon < MOST else None
@@ -109,7 +123,7 @@ class Units:
         """The cost of a bound, with what rounding did to it."""
         distance = self._shared() - score
         cost = float(scaled(-distance, self.power))
-        return cost + self.rounding(cost) if math.isfinite(cost) else cost
+        return cost + max(0.0, self.rounding(cost)) if math.isfinite(cost) else cost
 
     def _shared(self) -> float:
         """What is taken from all trees; -inf where doubles end."""
@@ -121,7 +135,10 @@ class Units:
         return -float(scaled(cost, -self.power))
 
     def rounding(self, cost: float) -> float:
-        """What the cost of a tree may be off, and the bound beside it, if parts as far away can matter."""
+        """What the cost of a tree may be off, and the bound beside it, if parts as far away can matter; -inf, which
+        proves nothing, if that is lost below the range of doubles."""
+        if self._loses(cost):
+            return -math.inf
         distance = abs(self.distance(cost))
         moved = np.where(self.total >= -distance, np.abs(self.over), 0.0).max(0)
         off = certificates.rounding(1, np.abs(self.best))[1:].sum() + certificates.rounding(1, moved)[1:].sum()
