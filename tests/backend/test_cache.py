@@ -118,6 +118,8 @@ def shared(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     tempfile.tempdir = str(top / "temporary")
     monkeypatch.setenv("GPUPARSE_CACHE", str(top / "cache"))
     yield Place(top / "cache")
+    if (top / "cache").exists():
+        (top / "cache").chmod(0o700)
     shutil.rmtree(top)
 
 
@@ -142,9 +144,13 @@ def test_made_for_this_user_alone(shared: Place, umask: int, monkeypatch: pytest
     def modes(*paths: Path) -> set[str]:
         return {oct(stat.S_IMODE(path.stat().st_mode)) for path in paths}
 
+    def build(target: Path) -> None:
+        shared.build(target)
+        assert modes(shared.lock) == {"0o600"}
+
     def action() -> None:
         os.umask(umask)
-        assert shared.fetch() == shared.library == shared.fetch() and shared.builds == 1
+        assert shared.fetch(build) == shared.library == shared.fetch() and shared.builds == 1
         assert shared.names() == [NAME, f"{NAME}.sha256"] and not shared.warnings
         assert modes(shared.library, *(shared.directory, *shared.directory.parents)[:3]) == {"0o700"}
         assert modes(shared.digest) == {"0o600"}
@@ -213,7 +219,7 @@ def test_missing(place: Place, which: str) -> None:
 @pytest.mark.parametrize("which", ("library", "digest"))
 def test_huge(place: Place, which: str) -> None:
     place.fill()
-    os.truncate(getattr(place, which), 2**40)
+    os.truncate(getattr(place, which), 2**36)
     made_anew(place)
 
 
@@ -330,6 +336,14 @@ def test_a_link_to_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert place.fetch() == place.library and not place.builds and cache.describe_cache()["used"]
     place.directory.chmod(0o777)
     assert "cache' can be written by others" in refused(place)
+
+
+def test_a_link_to_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    monkeypatch.setenv("GPUPARSE_CACHE", str(tmp_path / "link" / "cache"))
+    assert "open' can be written by others" in refused(place)
 
 
 @only_root
