@@ -24,11 +24,11 @@ WORKSPACE_BYTES = 2**30  # at most this much for the workspaces of one launch, i
 class CachedModule:
     """What ``cupy.RawModule`` makes of code with name expressions, on the current device, from gpuparse's own cache.
 
-    CuPy keeps such modules below ``$CUPY_CACHE_DIR`` (else ``~/.cupy/kernel_cache``). Since version 14 it also loads
-    what lies there, whoever wrote it, and that cache can only be changed for a whole process. So nothing is read from
-    it: NVRTC compiles in memory, what it makes is kept and checked as a library for the CPU is, and the very bytes that
-    were checked are given to the driver. They are machine code for the device, not PTX, which the driver would compile
-    and keep in a cache of its own.
+    CuPy keeps such modules below ``$CUPY_CACHE_DIR`` (else ``~/.cupy/kernel_cache``). Recent versions also load what
+    lies there, whoever wrote it, and that cache can only be changed for a whole process. So nothing is read from it or
+    put there: NVRTC compiles in memory, what it makes is kept and checked as a library for the CPU is, and the very
+    bytes that were checked are given to the driver. They are machine code for the device, not PTX, which the driver
+    would compile and keep in a cache of its own.
     """
 
     def __init__(self, *, code: str, options: Sequence[str], name_expressions: Sequence[str]) -> None:
