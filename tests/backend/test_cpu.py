@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gpuparse.backend import cache, cpu
+from tests.backend.place import OTHER_USER, ROOT, in_a_child, only_posix
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+pytestmark = only_posix
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +59,15 @@ def test_a_library_that_is_cut_short(library: bytes, tmp_path: Path, monkeypatch
 def test_any_umask(umask: int) -> None:
     """Of a user who is not root, whom modes keep from things."""
     with tempfile.TemporaryDirectory() as top:
-        if os.geteuid() == 0:
-            os.chown(top, 54321, 54321)
+        if ROOT:
+            os.chown(top, OTHER_USER, OTHER_USER)
         target = Path(top) / "threads.so"
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                if os.geteuid() == 0:
-                    os.setgroups([])
-                    os.setgid(54321)
-                    os.setuid(54321)
-                os.umask(umask)
-                cpu._compile(cpu.THREADS, target)
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
+
+        def action() -> None:
+            os.umask(umask)
+            cpu._compile(cpu.THREADS, target)
+
+        in_a_child(action)
         assert target.stat().st_mode & 0o777 == 0o700
 
 
