@@ -16,7 +16,14 @@ from gpuparse import __version__, backend, cli, selftest
 def machine(**changes):
     described = {
         "kernels_dir": "/somewhere/kernels",
-        "cache": {"path": "/somewhere/cache", "writable": True, "files": 3, "bytes": 1_234_567},
+        "cache": {
+            "path": "/somewhere/cache",
+            "used": True,
+            "reason": None,
+            "writable": True,
+            "files": 3,
+            "bytes": 1_234_567,
+        },
         "compiler": {"path": "/usr/bin/c++", "version": "c++ 12.2", "flags": ["-O3", "-march=native"]},
         "cpu": {"path": "kernels", "reason": "compiled kernels", "threads": 2, "model": "Some CPU [rev 2]"},
         "cupy": "14.0",
@@ -28,7 +35,14 @@ def machine(**changes):
 BARE = machine(
     compiler={"path": None, "version": None, "flags": []},
     cpu={"path": "torch", "reason": "no C++ compiler", "threads": 1, "model": "Some CPU"},
-    cache={"path": "/somewhere/cache", "writable": False, "files": 1, "bytes": 12},
+    cache={
+        "path": "/somewhere/cache",
+        "used": False,
+        "reason": "it belongs to user 7",
+        "writable": False,
+        "files": 1,
+        "bytes": 12,
+    },
     cupy=None,
     cuda=[],
 )
@@ -70,6 +84,7 @@ def test_info(run):
     assert "plain torch: no CuPy" in out
     assert "c++ 12.2" in out
     assert "-O3 -march=native" in out
+    assert re.search("^ +used$", out, re.MULTILINE)
     assert "writable, 3 files, 1.2 MB" in out
 
 
@@ -81,6 +96,7 @@ def test_info_of_a_bare_machine(run):
     assert "plain torch: no C++ compiler" in lines
     assert "cuda no device" in lines
     assert "compiler not found" in lines
+    assert "not used: it belongs to user 7" in lines
     assert "not writable, 1 file, 12 B" in lines
 
 
@@ -94,7 +110,7 @@ def test_json(run):
     assert report["versions"]["cupy"] == "14.0"
     assert [device["device"] for device in report["devices"]] == ["cpu", "cuda:0"]
     assert report["devices"][1]["capability"] == "8.6"
-    assert report["cache"]["bytes"] == 1_234_567
+    assert report["cache"]["bytes"] == 1_234_567 and report["cache"]["used"]
     assert "selftest" not in report
 
 

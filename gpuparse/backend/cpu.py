@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
+import errno
 import os
 import platform
 import shlex
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from gpuparse.backend.base import Argument, Kernel, Long, source_text
-from gpuparse.backend.cache import discard, fetch
+from gpuparse.backend.cache import cache_name, fetch
 
 WORTH_A_THREAD = 50_000  # steps (about that many nanoseconds or less) that make up for waking a thread
 WORKSPACE_BYTES = 2**32  # fewer threads rather than more than this for their workspaces
+COMPILE_SECONDS = 600
 THREADS = "threads"  # threads.cpp, which runs the kernels
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-w")
 
@@ -98,30 +99,33 @@ def _compile(name: str, target: Path) -> None:
     for native in (native_flags(), ()):  # the second where the compiler does not know this processor
         command = [*_compiler_command(), *FLAGS, *native, "-x", "c++", "-", "-o", str(target)]
         try:
-            done = subprocess.run(command, input=source_text(name), capture_output=True, text=True, timeout=600)
+            done = subprocess.run(
+                command,
+                input=source_text(name),
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS,
+                umask=0o077,
+                # What is made on the way to the library is no more for others than that. Messages are looked at below.
+                env={**os.environ, "TMPDIR": str(target.parent), "LC_ALL": "C"},
+            )
         except (OSError, subprocess.SubprocessError) as error:
             raise CompileError(f"{compiler} could not be run: {error}") from error
-        if done.returncode == 0:
+        if done.returncode == 0 and target.is_file():
             return
-    if "No space left" in done.stderr:
-        raise OSError(done.stderr.strip().splitlines()[-1])
-    raise CompileError(
-        f"{compiler} could not compile the kernels ({name}): {(done.stderr.strip().splitlines() or ['?'])[0]}"
-    )
+    for code in (errno.ENOSPC, errno.EDQUOT):
+        if os.strerror(code) in done.stderr:
+            raise OSError(code, os.strerror(code))
+    ended = f"killed by signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}, no library"
+    told = (done.stderr.strip().splitlines() or [ended])[0]
+    raise CompileError(f"{compiler} could not compile the kernels ({name}): {told}")
 
 
 @cache
 def _library(name: str) -> ctypes.CDLL:
-    key = "\n".join(
-        (source_text(name), *FLAGS, *native_flags(), *_compiler_command(), str(compiler_version()), _cpu_features())
-    )
-    file_name = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.so"
-    path = fetch(file_name, lambda target: _compile(name, target))
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError:  # broken on disk: once more from the start
-        discard(path)
-        return ctypes.CDLL(str(fetch(file_name, lambda target: _compile(name, target))))
+    compiler = (*FLAGS, *native_flags(), *_compiler_command(), str(compiler_version()))
+    file_name = cache_name(name, ".so", source_text(name), *compiler, _cpu_features())
+    return fetch(file_name, partial(_compile, name), lambda path, _: ctypes.CDLL(str(path)))
 
 
 def _ctype(argument: Argument) -> type:

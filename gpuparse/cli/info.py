@@ -97,7 +97,12 @@ def _print_report(console: Console, report: dict[str, Any]) -> None:
         )
     line("kernels", report["kernels_dir"])
     state = "writable" if cache["writable"] else "not writable"
-    line("cache", cache["path"], f"{state}, {count(cache['files'], 'file')}, {size_text(cache['bytes'])}")
+    line(
+        "cache",
+        cache["path"],
+        "used" if cache["used"] else f"not used: {cache['reason']}",
+        f"{state}, {count(cache['files'], 'file')}, {size_text(cache['bytes'])}",
+    )
 
 
 def _checks() -> list[selftest.Check]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.backend import base, cache, choose, cpu
+from gpuparse.backend import base, choose, cpu
 from gpuparse.backend.gpu import GpuBackend
 
 USE = """
@@ -71,21 +71,14 @@ def test_cache_that_cannot_be_written(tmp_path: Path, obstacle: str) -> None:
     assert finish(start(GPUPARSE_CACHE=str(place))) == [f"{RIGHT} True"]
 
 
-def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUPARSE_CACHE", str(tmp_path / "full"))
-    asked: list[Path] = []
-
-    def build(target: Path) -> None:
-        asked.append(target)
-        if target.parent == tmp_path / "full":
-            target.write_bytes(b"part of i")
-            raise OSError(28, "No space left on device")
-        target.write_bytes(b"whole")
-
-    made = cache.fetch("kernel.so", build)
-    assert made.read_bytes() == b"whole" and made.parent != tmp_path / "full"
-    assert len(asked) == 2
-    assert not [f for f in (tmp_path / "full").iterdir() if f.suffix != ".lock"]  # nothing half written is left
+def test_full_disk(tmp_path: Path) -> None:
+    full = tmp_path / "c++"
+    full.write_text("#!/bin/sh\necho 'error: writing: No space left on device' >&2\nexit 1\n")
+    full.chmod(0o755)
+    out = finish(start(GPUPARSE_CACHE=str(tmp_path / "cache"), CXX=str(full)))
+    assert out[0] == f"{RIGHT} False"
+    assert len(out) == 2 and out[1].count("No space left on device") == 2  # the cache, and the temporary directory
+    assert not list((tmp_path / "cache").iterdir())  # nothing half written is left
 
 
 def test_after_a_killed_compile(tmp_path: Path) -> None:
