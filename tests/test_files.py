@@ -146,5 +146,5 @@ def test_what_is_not_json(tmp_path, content):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.json"):
+    with pytest.raises(ValueError, match=r"none\.json: cannot be read: No such file or directory$"):
         read_json(tmp_path / "none.json")
