@@ -155,8 +155,10 @@ def _tables(content: bytes, path: Path) -> dict[str, Any]:
         return tomllib.loads(content.decode())
     except RecursionError:
         raise ValueError(f"{path}: not TOML: too many lists in one another") from None
-    except ValueError as error:  # also of a number of thousands of digits
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not TOML: {shown(str(error))}") from None
+    except ValueError:  # Python reads no more
+        raise ValueError(f"{path}: not TOML: a number of thousands of digits") from None
 
 
 def value_of(text: str) -> Any:

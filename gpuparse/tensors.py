@@ -123,7 +123,7 @@ def check_outlines(found: Mapping[str, Outline], wanted: Mapping[str, Outline]) 
     """
     for name, outline in wanted.items():
         if name not in found:
-            raise ValueError(f"{quoted(name)} is missing, of shape {list(outline.shape)}")
+            raise ValueError(f"{quoted(name)} is missing, and {list(outline.shape)} is wanted")
         own = found[name]
         if own.shape != outline.shape:
             raise ValueError(f"{quoted(name)} has the shape {quoted(own.shape)}, and {list(outline.shape)} is wanted")
