@@ -120,11 +120,11 @@ def read_file(path: Path, most: int = MOST_BYTES, inside: Path | None = None) ->
     with open_file(path, inside) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            content = b"" if size > most else file.read(most + 1)
+            content = b"" if size > most else file.read(size + 1)
         except OSError as error:
             raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
-    if max(size, len(content)) > most:
-        raise ValueError(f"{path}: {max(size, len(content)):,} bytes; at most {most:,} are read")
+    if size > most:
+        raise ValueError(f"{path}: {size:,} bytes; at most {most:,} are read")
     return content
 
 
@@ -150,14 +150,14 @@ def parse_json(content: bytes, where: object) -> Any:
     except ValueError as error:
         raise ValueError(f"{where}: not JSON: {shown(str(error))}") from None
     level = [value]
-    for _ in range(MOST_NESTED + 1):
+    for _ in range(MOST_NESTED):
         level = [
             inner
             for each in level
             if isinstance(each, (dict, list))
             for inner in (each.values() if isinstance(each, dict) else each)
         ]
-    if level:
+    if any(isinstance(each, (dict, list)) for each in level):
         raise _too_deep(where)
     return value
 
