@@ -163,6 +163,8 @@ def _tables(content: bytes, path: Path) -> dict[str, Any]:
 
 def value_of(text: str) -> Any:
     """A value as TOML has it; a bare word is a string."""
+    if text.count(".") > _MOST_DOTS:
+        return text.strip()
     try:
         (value,) = tomllib.loads(f"value = {text}").values()
     except (ValueError, RecursionError):

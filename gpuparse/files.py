@@ -16,7 +16,7 @@ from gpuparse.quote import quoted, shown
 
 # Of a JSON file. They keep the memory that it takes to read one, which is many times its size, below 2 GB.
 MOST_BYTES = 128 << 20
-MOST_VALUES = 8 << 20
+MOST_VALUES = 4 << 20
 MOST_NESTED = 32  # lists in lists
 _MOST_DIGITS = 100  # of a whole number
 _KINDS = {
@@ -137,7 +137,7 @@ def parse_json(content: bytes, where: object) -> Any:
     """The value of a JSON text; ``ValueError``, in one line that begins with ``where``, where it is none.
 
     No object has a name twice, and numbers are finite. Numbers of more than 100 digits, more than 32 lists or objects
-    in one another and more than 8 million values are refused.
+    in one another and more than 4 million values are refused.
     """
     if count_values(content) > MOST_VALUES:
         raise ValueError(f"{where}: more than {MOST_VALUES:,} values")
@@ -149,15 +149,15 @@ def parse_json(content: bytes, where: object) -> Any:
         raise _too_deep(where) from None
     except ValueError as error:
         raise ValueError(f"{where}: not JSON: {shown(str(error))}") from None
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MOST_NESTED):
         level = [
             inner
             for each in level
-            if isinstance(each, (dict, list))
             for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, (dict, list))
         ]
-    if any(isinstance(each, (dict, list)) for each in level):
+    if level:
         raise _too_deep(where)
     return value
 

@@ -342,7 +342,7 @@ def test_memory_of_a_vocabulary_that_is_refused(biaffine):
     (biaffine / "vocabulary.json").write_bytes(b"[" + b"[],{}," * 3_000_000)
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="more than 8,388,608 values"):
+        with pytest.raises(ValueError, match="more than 4,194,304 values"):
             Parser.load(biaffine)
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:

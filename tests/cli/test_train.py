@@ -137,7 +137,7 @@ def test_settings(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "what"),
     [
-        (["--set=training.epochs=0"], 1, "training.epochs is 0; wanted 1 or more"),
+        (["--set=training.epochs=0"], 1, "training.epochs is 0; wanted 1 to 1000000"),
         (["--set=training.epochs=many"], 1, "training.epochs is 'many'; wanted a whole number"),
         (["--set=training.epoch=3"], 1, "no setting training.epoch; there are "),
         (["--set=training"], 1, "--set training: wanted section.name=value"),
