@@ -117,7 +117,7 @@ def load_scorer(build: Callable[[], Scorer], directory: Path) -> Scorer:
             wanted = build()
     except ValueError as error:
         named = str(error).startswith(str(directory))
-        raise ValueError(str(error) if named else f"{directory}: config.toml or vocabulary.json: {error}") from None
+        raise ValueError(str(error) if named else f"{directory}: {error}") from None
     check_weights(wanted, directory / "model.safetensors", directory)
     scorer = build()
     load_weights(scorer, directory / "model.safetensors", directory)
