@@ -78,8 +78,12 @@ def solve_batch(
     for b in todo.nonzero()[:, 0].tolist():
         nodes = slice(int(scores.lengths[b]) + 1)
         table = easy.arcs[b, nodes, nodes].detach().double().cpu()[..., None]
+        sizes = scores.arcs[b, nodes, nodes].detach().double().cpu()[..., None].abs()
+        for m in most:
+            sizes = sizes + torch.from_numpy(m[b, nodes, nodes])[..., None].abs()
         if scores.labels is not None:
             table = table + scores.labels[b, nodes, nodes].detach().double().cpu()
+            sizes = sizes + scores.labels[b, nodes, nodes].detach().double().cpu().abs()
         named = torch.zeros_like(first.heads) if first.labels is None else first.labels
         start = (first.heads[b, nodes].tolist(), named[b, nodes].tolist())
         second = [SecondOrder(parts, b, m[b, nodes, nodes]) for parts, m in zip(families, most, strict=True)]
@@ -93,6 +97,7 @@ def solve_batch(
             grow=grow,
             seconds=seconds,
             start=start,
+            sizes=sizes.numpy(),
         )
         answer = tree = solve(constraints=[*constraints, *always], parts=second)
         if answer.heads is None and second:  # then the best tree without constraints

@@ -3,35 +3,39 @@
 Columns e_{i,j,l} are there for the best heads of each word and the best labels of each arc; rows for one head (T1), one
 root word if that is wanted, and what a solution was found to violate: cycles (T2) and the constraints' rows. Each round
 solves the linear program on from the last, lets labelled arcs join that its prices say would pay, and looks at what the
-solution violates. Only a fractional solution that violates nothing needs branch and bound.
+solution violates. Only a fractional solution that violates nothing needs branch and bound, over labelled arcs.
 
-The answer is proven best if no labelled arc outside could be in a better tree: see ``master.py`` for the bound.
+The answer is proven best by the prices of the rows: see ``master.py`` for the bound. As in ``units.py``, what is beyond a
+horizon is left out, and programs are in units in which a tree that is known is about 100 away.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse import certificates
 from gpuparse.lp.check import as_constraints
 from gpuparse.lp.constraints import Constraint, Words
 from gpuparse.lp.cycles import cycles, fractional_cycles, pairs
-from gpuparse.lp.master import Master, Prices
+from gpuparse.lp.master import Master
 from gpuparse.lp.rows import Box, Row
-from gpuparse.lp.solver import Solution, Status
+from gpuparse.lp.second_order import SecondOrder
+from gpuparse.lp.solver import Status
+from gpuparse.lp.units import SIZE, first_horizon, next_horizon
 
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Float3 = npt.NDArray[np.floating]  # [N, N, L]
 Tree = tuple[list[int], list[int]]  # heads and labels of the nodes, those of node 0 -1
 
-TOLERANCE = 1e-8  # of differences of scores
-ROUNDING = 1e-13  # as a part of them
 WHOLE = 1e-6  # how near to a whole number a value counts as one
 LIKELY = 5  # heads of a word; a cycle of two words by such is ruled out at once
 JOIN = 4  # labelled arcs of one word that join at a time
@@ -72,13 +76,14 @@ def best_constrained(
     words: Words,
     constraints: Sequence[Constraint] = (),
     *,
-    parts: Sequence[Constraint] = (),
+    parts: Sequence[SecondOrder] = (),
     single_root: bool = True,
     heads: int = 5,
     labels: int = 3,
     grow: bool = True,
     seconds: float = math.inf,
     start: Tree | None = None,
+    sizes: Float3 | None = None,
 ) -> Constrained:
     """The best tree of one sentence that satisfies all constraints.
 
@@ -90,6 +95,7 @@ def best_constrained(
         grow: let more join where that could matter. Without, the answer may be only the best of these, not certified.
         seconds: the most to take.
         start: the best tree without constraints, if it is known: what it violates is stated at once.
+        sizes: how large the numbers are of which each score is the sum; None: as the scores.
     """
     table = _as_scores(scores, words)
     _check_options(heads, labels, seconds)
@@ -98,12 +104,11 @@ def best_constrained(
         constraint.check(words)
     if len(table) == 1:
         return Constrained([-1], [-1], 0.0, 0.0, True, 0, 0, 0)
-    best = table[:, 1:].max((0, 2))
-    table[:, 1:] -= np.where(np.isfinite(best), best, 0.0)[None, :, None]  # so that tolerances are of differences
-    search = _Search(table, float(best.sum()), words, constraints, parts, single_root, time.monotonic() + seconds)
-    if not np.isfinite(best).all():
-        return search.without_tree((f"no head of {words.name(1 + int(np.argmin(best)))}",))
-    return search.run(heads, labels, grow, start)
+    sentence = _Sentence(table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds)
+    if not np.isfinite(sentence.best).all():
+        lacking = words.name(1 + int(np.argmin(np.isfinite(sentence.best))))
+        return _Search(sentence, math.inf).without_tree((f"no head of {lacking}",))
+    return sentence.solve(heads, labels, grow, start)
 
 
 def _as_scores(scores: Float3, words: Words) -> Doubles:
@@ -133,170 +138,61 @@ def _check_options(heads: int, labels: int, seconds: float) -> None:
         raise ValueError(f"the time limit is {seconds!r}; wanted seconds from 0 on")
 
 
-class _Search:
+class _Sentence:
+    """A sentence: its scores as distances from each word's best, and what is known of it.
+
+    Attributes:
+        distances: [N, N, L], not above 0; best: of the words, which was taken off [N - 1].
+        tree, score: the best so far that satisfies all hard constraints; its score is less what was taken off.
+        penalty: what it pays for soft constraints.
+    """
+
     def __init__(
         self,
         scores: Doubles,
-        offset: float,
+        sizes: Float3 | None,
         words: Words,
         constraints: Sequence[Constraint],
-        parts: Sequence[Constraint],
+        parts: Sequence[SecondOrder],
         single_root: bool,
         end: float,
     ) -> None:
-        self.scores, self.offset, self.words, self.end = scores, offset, words, end
-        self.constraints, self.parts = constraints, parts
-        self.N = len(scores)
+        self.words, self.constraints, self.parts, self.end = words, constraints, parts, end
+        self.sizes = np.abs(scores if sizes is None else sizes)
+        self.best = scores[:, 1:].max((0, 2))
+        self.distances = scores
+        with np.errstate(over="ignore"):
+            self.distances[:, 1:] -= np.where(np.isfinite(self.best), self.best, 0.0)[None, :, None]
         root = Row((Box(frozenset({0})),), 1, 1, "one word under the root")
         self.own = [root] if single_root else []
-        self.iterations = self.branched = 0
-        self.tree: Tree | None = None  # the best so far that satisfies all hard constraints
-        self.score = -math.inf
-        self.penalty = 0.0
-        self.bound = math.inf  # score and bound are less the offset
         self.cycles: set[Row] = set()
-        self.master: Master | None = None
+        self.tree: Tree | None = None
+        self.score, self.penalty = -math.inf, 0.0
+        self.iterations = self.branched = 0
 
-    def run(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
-        first = self._first_arcs(heads, labels, start)
-        likely = first if heads <= LIKELY else self._first_arcs(LIKELY, 1, start)
-        rows = [*self.own, *pairs(likely.max(2))]
-        self.cycles.update(rows[len(self.own) :])
+    def solve(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
+        """Solve it, and again where the horizon has to move."""
         if start is not None:
-            rows += [*self._own(start), *self._asked(start)]
-        self.master = master = Master(self.scores, rows, first)
-        self.prices = master.price()
-        self.bound = self.prices.bound
+            self.look(start)
+        horizon: float | None = first_horizon(-self.score, self.distances, self.best)
         while True:
-            solution = self._solved(master.solve(self.end - time.monotonic()))
-            if solution.status is Status.OPTIMAL and solution.values is not None and solution.prices is not None:
-                self._take(master.price(solution.prices))
-                if grow and (joining := self._paying()).any():
-                    master.grow(joining)
-                    continue
-                if self._cut(master.weights(solution.values)):
-                    continue
-                if self._is_proven():
-                    return self._answer(certified=True)
-            if solution.status in (Status.OPTIMAL, Status.FAILED):
-                self.branched += 1
-                solution = self._solved(master.solve_whole(self.end - time.monotonic()))
-            if solution.status in (Status.STOPPED, Status.FAILED):
-                if solution.values is not None:
-                    self._cut(master.weights(solution.values))
-                return self._answer(certified=False)
-            if solution.values is not None:
-                if self._cut(master.weights(solution.values)):
-                    continue
-                if not self.score >= solution.bound - self._slack():  # it disagrees with the solver
-                    return self._answer(certified=False)
-                joining = self._missing()
-            else:
-                joining = self._feasible()
-            if not joining.any():
-                return self._answer(certified=True) if solution.values is not None else self._infeasible()
-            if not grow:
-                return self._answer(certified=False)
-            master.grow(joining)
+            assert horizon is not None
+            search = _Search(self, horizon)
+            answer = search.run(heads, labels, grow, start)
+            horizon = None if answer.certified and answer.heads is not None else search.next_horizon()
+            if horizon is None or time.monotonic() > self.end:
+                return answer
 
-    def _solved(self, solution: Solution) -> Solution:
-        self.iterations += 1
-        return solution
-
-    def _take(self, prices: Prices) -> None:
-        """Keep the prices that prove most."""
-        self.now = prices
-        if prices.bound < self.bound:
-            self.bound, self.prices = prices.bound, prices
-
-    def _is_proven(self) -> bool:
-        return self.tree is not None and self.score >= self.bound - self._slack()
-
-    def _slack(self) -> float:
-        return TOLERANCE + ROUNDING * abs(self.bound)
-
-    # Which labelled arcs are columns
-
-    def _first_arcs(self, heads: int, labels: int, start: Tree | None) -> Bools:
-        """The best labels of the best heads of each word, and those of the start."""
-        chosen = np.zeros(self.scores.shape, dtype=bool)
-        order = np.argsort(-self.scores, axis=2, kind="stable")[:, :, : max(1, labels)]
-        np.put_along_axis(chosen, order, True, axis=2)
-        rank = np.argsort(np.argsort(-self.scores.max(2), axis=0, kind="stable"), axis=0)
-        chosen &= (rank < max(1, heads))[:, :, None]
-        if start is not None:
-            chosen[start[0][1:], np.arange(1, self.N), start[1][1:]] = True
-        return chosen & np.isfinite(self.scores)
-
-    def _outside(self) -> Bools:
-        return ~self._master.inside & np.isfinite(self.scores)
-
-    def _paying(self) -> Bools:
-        """Labelled arcs outside with a positive reduced cost; the best of each word."""
-        reduced = self.now.reduced[:, 1:]
-        inside = np.where(self._master.inside[:, 1:], reduced, -np.inf).max((0, 2))
-        least = inside + 1e-9 + ROUNDING * np.abs(inside)
-        paying = self._outside()
-        paying[:, 1:] &= reduced > least[None, :, None]
-        if paying.any():
-            worth = np.where(paying[:, 1:], reduced, -np.inf).transpose(1, 0, 2).reshape(self.N - 1, -1)
-            if worth.shape[1] > JOIN:
-                enough = np.partition(worth, -JOIN, axis=1)[:, -JOIN]
-                paying[:, 1:] &= reduced >= enough[None, :, None]
-        return paying
-
-    def _missing(self) -> Bools:
-        """Labelled arcs outside that a better tree than the best so far could have."""
-        missing = self._outside()
-        missing[:, 1:] &= self.prices.gap <= self.bound - self.score + self._slack()
-        return missing
-
-    def _feasible(self) -> Bools:
-        """Labelled arcs to try where none satisfies the rows: of labels that no row tells apart only the best ones.
-
-        As many as there are columns, nearest first; none if all are inside.
-        """
-        master = self._master
-        lacking = np.zeros(self.scores.shape, dtype=bool)
-        for labels in master.label_classes():
-            of_class = self.scores[:, :, labels]
-            best = labels[of_class.argmax(2)]
-            has = master.inside[:, :, labels].any(2)
-            heads, words = np.nonzero(~has & np.isfinite(of_class.max(2)))
-            lacking[heads, words, best[heads, words]] = True
-        if lacking.any():
-            gap = np.where(lacking[:, 1:], self.prices.gap, np.inf)
-            count = min(len(master.head), int(lacking.sum())) - 1
-            lacking[:, 1:] &= gap <= np.partition(gap, count, axis=None)[count]
-        return lacking
-
-    # What a solution violates
-
-    def _cut(self, weights: Doubles) -> bool:
-        """State rows that a solution violates, and keep the tree that it is or rounds to; whether there were any."""
-        tree = self._master.rounded(weights)
-        asked = dict.fromkeys(self._asked(tree))
-        violated = {**dict.fromkeys(self._own(tree)), **asked}
-        new = [row for row in violated if not self._master.is_stated(row)]
-        fractional = bool((np.abs(weights - np.round(weights)) > WHOLE).any())
-        if fractional:
-            new += [row for row in self._separated(weights) if not self._master.is_stated(row)]
-            amounts = self._master.amounts(new, weights).tolist()  # the solution may keep what its rounding violates
-            new = [r for r, x in zip(new, amounts, strict=True) if not r.low - WHOLE <= x <= r.high + WHOLE]
-        self._keep(tree, violated, asked)
-        self._master.state(new)
-        return bool(new)
-
-    def _separated(self, weights: Doubles) -> Iterator[Row]:
-        """Rows that a fractional solution may violate."""
-        master = self._master
-        table = np.zeros(self.scores.shape)
-        table[master.head, master.word, master.label] = weights
-        found = list(fractional_cycles(table.sum(2), WHOLE))
-        self.cycles.update(found)
-        yield from found
-        for constraint in self.constraints:
-            yield from constraint.separated(self.words, table, hard=True)
+    def look(self, tree: Tree) -> tuple[list[Row], list[Row]]:
+        """Rows of trees and parts, and rows of constraints, that a tree violates. It is kept if it satisfies what it
+        must and is the best so far."""
+        own, asked = list(dict.fromkeys(self._own(tree))), list(dict.fromkeys(self._asked(tree)))
+        if not any(row.is_hard for row in (*own, *asked)):
+            arcs = self.distances[tree[0][1:], np.arange(1, len(self.distances)), tree[1][1:]]
+            score = float(arcs.sum()) - penalty([*own, *asked], tree)
+            if score > self.score:
+                self.tree, self.score, self.penalty = tree, score, penalty(asked, tree)
+        return own, asked
 
     def _own(self, tree: Tree) -> Iterator[Row]:
         """What it violates of the rows of trees and of second-order parts."""
@@ -312,17 +208,201 @@ class _Search:
         for constraint in self.constraints:
             yield from constraint.violated(self.words, *tree)
 
-    def _keep(self, tree: Tree, violated: Collection[Row], asked: Collection[Row]) -> None:
-        """Keep a tree if it satisfies what it must and is the best so far."""
-        if any(row.is_hard for row in violated):
-            return
-        score = self._sum(tree) - penalty(violated, tree)
-        if score > self.score:
-            self.tree, self.score = tree, score
-            self.penalty = penalty(asked, tree)
+    def rounding(self) -> float:
+        """What the score may be off, and a bound beside it, if arcs as far away as the tree can matter."""
+        near = self.distances[:, 1:] >= self.score
+        size = np.where(near, self.sizes[:, 1:], 0.0).max((0, 2))
+        off = certificates.rounding(1, size).sum() + certificates.rounding(1, np.abs(self.best)).sum()
+        return float(off + certificates.rounding(len(self.distances), -self.score))
 
-    def _sum(self, tree: Tree) -> float:
-        return float(self.scores[tree[0][1:], np.arange(1, self.N), tree[1][1:]].sum())
+
+class _Search:
+    """A sentence with what is within a horizon; scores and bounds are less what was taken off."""
+
+    def __init__(self, sentence: _Sentence, horizon: float) -> None:
+        self.sentence, self.horizon = sentence, horizon
+        self.scores = np.where(sentence.distances >= -horizon, sentence.distances, -np.inf)
+        self.words, self.constraints = sentence.words, sentence.constraints
+        for part in sentence.parts:
+            part.within(horizon)
+        self.N, self.end = len(self.scores), sentence.end
+        self.bound = math.inf
+        self.forbidden = np.zeros(self.scores.shape, dtype=bool)  # in the branch that is looked at
+        self.stopped = False
+        self.master: Master | None = None
+
+    def next_horizon(self) -> float | None:
+        """Where the horizon should be, after nothing was proven; None: where it is."""
+        far = bool((np.isfinite(self.sentence.distances) & (self.sentence.distances < -self.horizon)).any())
+        left_out = far or any(part.left_out for part in self.sentence.parts)
+        return next_horizon(-self.sentence.score, self.horizon, left_out)
+
+    def run(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
+        first = self._first_arcs(heads, labels, start)
+        likely = first if heads <= LIKELY else self._first_arcs(LIKELY, 1, start)
+        found = list(pairs(likely.max(2)))
+        self.sentence.cycles.update(found)
+        rows = [*self.sentence.own, *found]
+        if start is not None:
+            rows += [row for those in self.sentence.look(start) for row in those]
+        self.master = master = Master(self.scores, rows, first, SIZE - math.frexp(self.horizon)[1])
+        self.prices = self.now = master.price()
+        self.bound = self.prices.bound
+        order = count()
+        open_: list[tuple[float, int, Bools]] = [(-self.bound, next(order), self.forbidden)]
+        left = -math.inf  # of nodes that nothing came of
+        while open_ and not self._is_proven(-open_[0][0]) and not self.stopped:
+            above, _, self.forbidden = heapq.heappop(open_)
+            master.forbid(self.forbidden)
+            own, weights = self._relax(-above, grow)
+            if self._is_proven(own):
+                continue
+            if weights is None or (not grow and self._could_grow(own)):
+                left = max(left, own)
+            else:
+                self.sentence.branched += not len(open_)
+                for forbidden in self._split(weights):
+                    heapq.heappush(open_, (-own, next(order), forbidden))
+        self.bound = max(left, -open_[0][0] if open_ else -math.inf)
+        if self.sentence.tree is None and self.bound == -math.inf:
+            return self._infeasible()
+        return self._answer()
+
+    def _relax(self, bound: float, grow: bool) -> tuple[float, Doubles | None]:
+        """Solve the linear program of a node. Returns its bound, and weights of labelled arcs where it is solved."""
+        master = self._master
+        while True:
+            self.sentence.iterations += 1
+            solution = master.solve(self.end - time.monotonic())
+            if solution.status is Status.INFEASIBLE:
+                joining = self._feasible()
+                if not joining.any():
+                    return -math.inf, None
+                if not grow:
+                    return bound, None
+            elif solution.values is None or solution.prices is None:
+                self.stopped = self.stopped or solution.status is Status.STOPPED
+                return bound, None
+            else:
+                self.now = master.price(solution.prices, self.forbidden)
+                if self.now.bound < bound:
+                    bound, self.prices = self.now.bound, self.now
+                joining = self._paying() if grow else np.zeros(self.scores.shape, dtype=bool)
+                if not joining.any():
+                    if self._cut(master.weights(solution.values)) and not self._is_proven(bound):
+                        continue
+                    return bound, master.weights(solution.values)
+            master.grow(joining)
+            master.forbid(self.forbidden)
+
+    def _split(self, weights: Doubles) -> Iterator[Bools]:
+        """Two branches: what is forbidden in each; none where only one labelled tree is left. One has an arc, or a
+        labelled arc if arcs are whole, that the other has not."""
+        table = self._table(weights)
+        allowed = np.isfinite(self.scores) & ~self.forbidden
+        for of_arcs in (True, False):
+            weight = table.sum(2, keepdims=True) if of_arcs else table
+            choice = allowed.any(2, keepdims=True) if of_arcs else allowed
+            choice = choice & (choice.sum((0, 2), keepdims=True) > 1)
+            if choice.any():
+                half = np.where(choice, np.abs(weight - 0.5), 1.0)
+                h, m, label = np.unravel_index(int(half.argmin()), half.shape)
+                one = np.zeros(self.scores.shape, dtype=bool)
+                one[h, m, slice(None) if of_arcs else label] = True
+                others = ~one
+                others[:, [x for x in range(self.N) if x != m]] = False
+                yield self.forbidden | others
+                yield self.forbidden | one
+                return
+
+    def _is_proven(self, bound: float) -> bool:
+        score = self.sentence.score
+        if self.sentence.tree is None:
+            return bound == -math.inf
+        return bool(certificates.is_proven(score, bound, self.sentence.rounding()))
+
+    def _could_grow(self, bound: float) -> bool:
+        """Whether labelled arcs outside could be in a better tree."""
+        return bool(self._outside().any())
+
+    # Which labelled arcs are columns
+
+    def _first_arcs(self, heads: int, labels: int, start: Tree | None) -> Bools:
+        """The best labels of the best heads of each word, and those of the start."""
+        chosen = np.zeros(self.scores.shape, dtype=bool)
+        order = np.argsort(-self.scores, axis=2, kind="stable")[:, :, : max(1, labels)]
+        np.put_along_axis(chosen, order, True, axis=2)
+        rank = np.argsort(np.argsort(-self.scores.max(2), axis=0, kind="stable"), axis=0)
+        chosen &= (rank < max(1, heads))[:, :, None]
+        if start is not None:
+            chosen[start[0][1:], np.arange(1, self.N), start[1][1:]] = True
+        return chosen & np.isfinite(self.scores)
+
+    def _outside(self) -> Bools:
+        return ~self._master.inside & np.isfinite(self.scores) & ~self.forbidden
+
+    def _paying(self) -> Bools:
+        """Labelled arcs outside with a positive reduced cost; the best of each word."""
+        reduced = self.now.reduced[:, 1:]
+        inside = np.where(self._master.inside[:, 1:], reduced, -np.inf).max((0, 2))
+        least = np.where(np.isfinite(inside), inside + certificates.rounding(0, np.abs(inside)), inside)
+        paying = self._outside()
+        paying[:, 1:] &= reduced > least[None, :, None]
+        if paying.any():
+            worth = np.where(paying[:, 1:], reduced, -np.inf).transpose(1, 0, 2).reshape(self.N - 1, -1)
+            if worth.shape[1] > JOIN:
+                enough = np.partition(worth, -JOIN, axis=1)[:, -JOIN]
+                paying[:, 1:] &= reduced >= enough[None, :, None]
+        return paying
+
+    def _feasible(self) -> Bools:
+        """Labelled arcs to try where none satisfies the rows: of labels that no row tells apart only the best ones.
+
+        As many as there are columns, nearest first; none if all are inside.
+        """
+        master = self._master
+        lacking = np.zeros(self.scores.shape, dtype=bool)
+        for labels in master.label_classes():
+            of_class = np.where(self.forbidden, -np.inf, self.scores)[:, :, labels]
+            best = labels[of_class.argmax(2)]
+            has = (master.inside & ~self.forbidden)[:, :, labels].any(2)
+            heads, words = np.nonzero(~has & np.isfinite(of_class.max(2)))
+            lacking[heads, words, best[heads, words]] = True
+        if lacking.any():
+            gap = np.where(lacking[:, 1:], self.prices.gap, np.inf)
+            count = min(len(master.head), int(lacking.sum())) - 1
+            lacking[:, 1:] &= gap <= np.partition(gap, count, axis=None)[count]
+        return lacking
+
+    # What a solution violates
+
+    def _cut(self, weights: Doubles) -> bool:
+        """State rows that a solution violates, and keep the tree that it is or rounds to; whether there were any."""
+        tree = self._master.rounded(weights)
+        new = [row for those in self.sentence.look(tree) for row in those if not self._master.is_stated(row)]
+        fractional = bool((np.abs(weights - np.round(weights)) > WHOLE).any())
+        if fractional:
+            new += [row for row in self._separated(weights) if not self._master.is_stated(row)]
+            amounts = self._master.amounts(new, weights).tolist()  # the solution may keep what its rounding violates
+            new = [r for r, x in zip(new, amounts, strict=True) if not r.low - WHOLE <= x <= r.high + WHOLE]
+        self._master.state(new)
+        return bool(new)
+
+    def _table(self, weights: Doubles) -> Doubles:
+        """Weights of all labelled arcs [N, N, L]."""
+        master = self._master
+        table = np.zeros(self.scores.shape)
+        table[master.head, master.word, master.label] = weights
+        return table
+
+    def _separated(self, weights: Doubles) -> Iterator[Row]:
+        """Rows that a fractional solution may violate."""
+        table = self._table(weights)
+        found = list(fractional_cycles(table.sum(2), WHOLE))
+        self.sentence.cycles.update(found)
+        yield from found
+        for constraint in self.constraints:
+            yield from constraint.separated(self.words, table, hard=True)
 
     # What is said at the end
 
@@ -332,25 +412,28 @@ class _Search:
             raise AssertionError("run() makes it")
         return self.master
 
-    def _answer(self, certified: bool) -> Constrained:
-        heads, labels = self.tree or (None, None)
-        score = self.score + self.offset
-        bound = score if certified else max(self.bound + self.offset, score)
+    def _answer(self) -> Constrained:
+        sentence = self.sentence
+        certified = sentence.tree is not None and self._is_proven(max(self.bound, sentence.score))
+        with np.errstate(over="ignore"):
+            offset = float(sentence.best.sum())
+        left_out = self.next_horizon() is not None
+        score = sentence.score + offset
+        bound = score if certified else max(self.bound + offset, score, offset - self.horizon if left_out else score)
+        heads, labels = sentence.tree or (None, None)
         sizes = len(self._master.head), len(self._master.rows)
-        return Constrained(
-            heads, labels, score, bound, certified, self.iterations, *sizes, (), self.penalty, self.branched
-        )
+        counts = sentence.iterations, *sizes
+        return Constrained(heads, labels, score, bound, certified, *counts, (), sentence.penalty, sentence.branched)
 
     def without_tree(self, conflict: tuple[str, ...]) -> Constrained:
         sizes = (len(self.master.head), len(self.master.rows)) if self.master else (0, 0)
-        return Constrained(
-            None, None, -math.inf, -math.inf, True, self.iterations, *sizes, conflict, branched=self.branched
-        )
+        counts = self.sentence.iterations, *sizes
+        return Constrained(None, None, -math.inf, -math.inf, True, *counts, conflict, branched=self.sentence.branched)
 
     def _infeasible(self) -> Constrained:
         """Rows that cannot hold together, those of trees left out: each is tried without in turn."""
         stated = list(self._master.given)[self.N - 1 :]  # T1 come first
-        kept = [row for row in stated if row.is_hard and row not in self.cycles]
+        kept = [row for row in stated if row.is_hard and row not in self.sentence.cycles]
         for row in list(kept):
             rest = [other for other in kept if other is not row]
             if time.monotonic() < self.end and self._is_infeasible(rest):
@@ -360,7 +443,7 @@ class _Search:
     def _is_infeasible(self, rows: list[Row]) -> bool:
         """Whether no tree of all arcs that there are keeps to these rows, cycles being ruled out as they come up."""
         flat = np.where(np.isfinite(self.scores), 0.0, -np.inf)
-        master = Master(flat, [*rows, *self.cycles], self._master.inside)
+        master = Master(flat, [*rows, *self.sentence.cycles], self._master.inside)
         while True:
             solution = master.solve(self.end - time.monotonic())
             if solution.status is Status.OPTIMAL:
@@ -371,7 +454,7 @@ class _Search:
             new = list(cycles(heads))
             if not new:
                 return False
-            self.cycles.update(new)
+            self.sentence.cycles.update(new)
             master.state(new)
 
 

@@ -15,14 +15,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse import certificates
 from gpuparse.lp.rows import Box, Row
 from gpuparse.lp.solver import Entries, Program, Solution
+from gpuparse.lp.units import scaled
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 CELLS = 1 << 22  # of tables of rows by arcs
+DEAR = 2.0**40  # no slack costs more, in a program, and none has a greater entry: prices are checked without it
 NOTHING = Box(frozenset(), frozenset(), frozenset())
 
 
@@ -33,7 +36,7 @@ class Prices:
     Attributes:
         reduced: of every labelled arc [N, N, L], -inf where there is none.
         best: of every word's [N - 1].
-        bound: no tree that keeps to the rows scores more.
+        bound: no tree that keeps to the rows scores more, whatever rounding did.
     """
 
     reduced: Doubles
@@ -56,10 +59,13 @@ class Master:
         column: where they stand in the program; slacks of soft rows stand between them.
         given: rows as they were given, and
         rows: as the program has them.
+
+    Args:
+        power: the program has scores times 2 to this, so that the solver's tolerances mean the same for all sizes.
     """
 
-    def __init__(self, scores: Doubles, rows: Sequence[Row], first: Bools) -> None:
-        self.scores = scores
+    def __init__(self, scores: Doubles, rows: Sequence[Row], first: Bools, power: int = 0) -> None:
+        self.scores, self.power = scores, power
         self.N, self.L = scores.shape[0], scores.shape[2]
         self.inside = np.zeros(scores.shape, dtype=bool)
         self.head = self.word = self.label = self.column = np.zeros(0, dtype=np.int64)
@@ -76,7 +82,8 @@ class Master:
         head, word, label = (x.astype(np.int64) for x in np.nonzero(arcs & ~self.inside))
         columns = self._program.columns + np.arange(len(head))
         rows, places, values = self._boxes.entries(head, word, label)
-        self._program.add_columns(self.scores[head, word, label], Entries.of(len(head), places, rows, values))
+        costs = scaled(self.scores[head, word, label], self.power)
+        self._program.add_columns(costs, Entries.of(len(head), places, rows, values))
         self.head, self.word = np.concatenate([self.head, head]), np.concatenate([self.word, word])
         self.label, self.column = np.concatenate([self.label, label]), np.concatenate([self.column, columns])
         self.inside |= arcs
@@ -110,15 +117,25 @@ class Master:
         if row.share not in self._slacks:
             self._slacks[row.share] = self._program.columns, row.weight
             none = np.zeros(0, dtype=np.int64)
-            self._program.add_columns(np.array([-row.weight]), Entries.of(1, none, none, np.zeros(0)))
+            # Less than it costs only makes bounds higher, and trees are not scored by the program.
+            cost = min(float(scaled(row.weight, self.power)), DEAR)
+            self._program.add_columns(np.array([-cost]), Entries.of(1, none, none, np.zeros(0)))
         column, cost = self._slacks[row.share]
-        return column, (-cost if row.high < math.inf else cost) / row.weight
+        return column, math.copysign(min(cost / row.weight, DEAR), -1.0 if row.high < math.inf else 1.0)
 
     def solve(self, seconds: float) -> Solution:
-        return self._program.solve(seconds)
+        """Solve it; prices are those of the scores as they are."""
+        found = self._program.solve(seconds)
+        return found if found.prices is None else replace(found, prices=scaled(found.prices, -self.power))
 
     def solve_whole(self, seconds: float) -> Solution:
+        """Solve it with whole columns: for whether there is a solution."""
         return self._program.solve_whole(self.column, seconds)
+
+    def forbid(self, forbidden: Bools) -> None:
+        """Let no solution have these labelled arcs [N, N, L]; others may be there again."""
+        high = np.where(forbidden[self.head, self.word, self.label], 0.0, np.inf)
+        self._program.limit(self.column, high)
 
     def weights(self, values: Doubles) -> Doubles:
         """Of the arc columns in a solution."""
@@ -138,9 +155,10 @@ class Master:
         places, arcs, values = boxes.entries(self.head, self.word, self.label)
         return np.bincount(places, values * weights[arcs], minlength=len(rows)).astype(np.float64)
 
-    def price(self, prices: Doubles | None = None) -> Prices:
-        """All labelled arcs at prices of the rows that they are in; None: prices of 0."""
-        reduced, constant = self.scores.copy(), 0.0
+    def price(self, prices: Doubles | None = None, forbidden: Bools | None = None) -> Prices:
+        """All labelled arcs at prices of the rows that they are in, those that are forbidden at -inf; None: prices of
+        0, and nothing is forbidden."""
+        reduced, constant, size = self.scores.copy(), 0.0, 0.0
         spent: dict[Hashable, float] = {}
         for r, price in enumerate([] if prices is None else prices.tolist()):
             row = self.rows[r]
@@ -151,10 +169,14 @@ class Master:
                 price = math.copysign(min(abs(price), left * row.weight), price)
                 spent[row.share] = spent.get(row.share, 0.0) + abs(price) / row.weight
             constant += price * room
+            size += abs(price) * (abs(room) + sum(abs(box.weight) for box in row.boxes))
             for box in row.boxes:
                 reduced[self._boxes.places(box)] -= price * box.weight
+        if forbidden is not None:
+            reduced[forbidden] = -np.inf
         best = reduced[:, 1:].max((0, 2)) if self.N > 1 else np.zeros(0)
-        return Prices(reduced, best, constant + float(best.sum()))
+        noise = certificates.rounding(0, size + float(np.abs(best[np.isfinite(best)]).sum()))
+        return Prices(reduced, best, constant + float(best.sum()) + noise)
 
     def label_classes(self) -> list[Ints]:
         """Labels that no row tells apart."""

@@ -28,8 +28,6 @@ from gpuparse.parts import Kind, Parts
 Doubles = npt.NDArray[np.float64]
 AXIS: dict[Kind, int] = {"grandparents": 0, "siblings": 1}  # of the node that an arc does not say
 
-SMALL = 1e-12  # differences below this are rounding
-
 
 def hopeful(parts: Parts) -> Float64[Tensor, "B N N"]:
     """The most that the part of each arc can add; 0 for a grandparent of an arc from the root: it has none."""
@@ -45,6 +43,12 @@ class SecondOrder(Constraint):
     def __init__(self, parts: Parts, sentence: int, most: Doubles) -> None:
         self.parts, self.sentence, self.most = parts, sentence, most
         self.known: dict[tuple[int, int], Doubles] = {}
+        self.horizon = math.inf  # parts that fall short of the most by more than this are as if forbidden
+        self.left_out = False  # whether there were any
+
+    def within(self, horizon: float) -> None:
+        """Leave out parts beyond a horizon."""
+        self.horizon, self.left_out = horizon, False
 
     def rows(self, words: Words) -> Iterator[Row]:
         """Of all parts: many. ``violated`` gives those that matter."""
@@ -71,7 +75,8 @@ class SecondOrder(Constraint):
         return other == head or min(head, word) < other < max(head, word)
 
     def short(self, head: int, word: int) -> Doubles:
-        """What the part of an arc with each third node falls short of the most [N]; inf where there is none."""
+        """What the part of an arc with each third node falls short of the most [N]; inf where there is none, or none
+        that is near enough."""
         if (head, word) not in self.known:
             nodes = np.array([x for x in range(len(self.most)) if self._is_part(head, word, x)], dtype=np.int64)
             triple = [np.full(len(nodes), x) for x in (head, word)]
@@ -79,36 +84,36 @@ class SecondOrder(Constraint):
             where = [torch.from_numpy(x).to(self.parts.device) for x in triple]
             scores = self.parts.score(torch.full_like(where[0], self.sentence), *where).detach().double().cpu().numpy()
             short = np.full(len(self.most), np.inf)
-            short[nodes] = np.maximum(self.most[head, word] - scores, 0.0)
+            with np.errstate(over="ignore"):
+                short[nodes] = np.maximum(self.most[head, word] - scores, 0.0)
             self.known[head, word] = short
-        return self.known[head, word]
+        short = self.known[head, word]
+        far = (short > self.horizon) & np.isfinite(short)
+        self.left_out |= bool(far.any())
+        return np.where(far, np.inf, short)
 
     def _grandparent(self, p: int, c: int, g: int) -> Iterator[Row]:
         short = self.short(p, c)
         charge, why = float(short[g]), f"the grandparent of {g} -> {p} -> {c}"
         if math.isinf(charge):
             yield Row((Box(_one(g), _one(p)), Box(_one(p), _one(c))), -math.inf, 1, why)
-        elif charge > SMALL:
+        elif charge > 0:
             less = [
-                Box(_one(x), _one(p), None, float(short[x]) - charge) for x in np.nonzero(short < charge)[0].tolist()
+                Box(_one(x), _one(p), None, float(short[x]) / charge - 1) for x in np.nonzero(short < charge)[0].tolist()
             ]
-            yield Row((Box(_one(p), _one(c), None, charge), *less), -math.inf, 0, why, 1.0, ("grandparent", p, c))
+            yield Row((Box(_one(p), _one(c)), *less), -math.inf, 0, why, charge, ("grandparent", p, c))
 
     def _sibling(self, h: int, m: int, s: int) -> Iterator[Row]:
         """t >= w (e_{h,m} + e_{h,s} - 1 - sum over k between s and m of e_{h,k}); without e_{h,s} - 1 for s = h."""
         charge, why = float(self.short(h, m)[s]), f"the sibling of {h} -> {s}, {m}"
-        if charge <= SMALL:
+        if charge == 0:
             return
-        weight = 1.0 if math.isinf(charge) else charge
         between = frozenset(range(min(s, m) + 1, max(s, m)))
-        boxes = [Box(_one(h), frozenset({m} if s == h else {m, s}), None, weight)]
+        boxes = [Box(_one(h), frozenset({m} if s == h else {m, s}))]
         if between:
-            boxes.append(Box(_one(h), between, None, -weight))
-        high = 0.0 if s == h else weight
-        if math.isinf(charge):
-            yield Row(tuple(boxes), -math.inf, high, why)
-        else:
-            yield Row(tuple(boxes), -math.inf, high, why, 1.0, ("sibling", h, m))
+            boxes.append(Box(_one(h), between, None, -1.0))
+        share = None if math.isinf(charge) else ("sibling", h, m)
+        yield Row(tuple(boxes), -math.inf, 0.0 if s == h else 1.0, why, charge, share)
 
 
 def _one(node: int) -> frozenset[int]:

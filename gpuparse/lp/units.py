@@ -62,37 +62,19 @@ class Units:
         return replace(self, power=power, horizon=horizon)
 
     def first_horizon(self, distance: float) -> float:
-        """At a tree that is so far away, but not where the least distance of an arc would be lost below the range of
-        doubles. If no tree is known (inf), what most arcs are away, for all words."""
-        away = np.sort(self._away())
-        if distance == math.inf:
-            distance = len(self.best) * float(away[len(away) // 2]) if len(away) else float(np.abs(self.best).max())
-        return min(REACH * distance, self._range(), MOST) or 1.0
-
-    def _away(self) -> Doubles:
-        """How far arcs are away that are."""
-        return -self.total[np.isfinite(self.total) & (self.total < 0)]
-
-    def _range(self) -> float:
-        """The furthest horizon under which no distance of an arc is lost below the range of doubles."""
-        return float(scaled(self._away().min(initial=math.inf), RANGE))
+        """At a tree that is so far away, or not known (inf)."""
+        return first_horizon(distance, self.total, self.best)
 
     def _loses(self, cost: float) -> bool:
         """Whether a cost is so small that distances like it are lost."""
-        return cost > -(2.0**-RANGE) and self.horizon > self._range()
+        return cost > -(2.0**-RANGE) and self.horizon > _range(self.total)
 
     def next_horizon(self, cost: float, left_out: bool) -> float | None:
-        """Where the horizon should be, after a program without a certificate; None: where it is.
-
-        At the best tree that is known, of this cost, if that came much nearer than the horizon is; further out, if
-        there is none within it and parts were left out.
-        """
+        """Where the horizon should be after a program without a certificate, given the best tree's cost; None: where it
+        is."""
         if self._loses(cost):
-            return self._range()
-        distance = self.distance(cost)
-        if distance > self.horizon:
-            return min(self.horizon * FURTHER, REACH * distance, MOST) if left_out and self.horizon < MOST else None
-        return REACH * distance if REACH * distance < self.horizon * NEARER else None
+            return _range(self.total)
+        return next_horizon(self.distance(cost), self.horizon, left_out)
 
     @property
     def arcs(self) -> Doubles:
@@ -155,3 +137,33 @@ def total(arcs: Doubles, triples: Doubles) -> float:
     """The sum of a tree's parts; -inf where doubles end."""
     with np.errstate(over="ignore"):
         return float(arcs.sum() + triples.sum())
+
+
+def first_horizon(distance: float, total: Doubles, best: Doubles) -> float:
+    """The horizon for a tree that is so far away, but not where the least distance of an arc would be lost below the
+    range of doubles. If no tree is known (inf), what most arcs are away, for all words."""
+    away = np.sort(_away(total))
+    if distance == math.inf:
+        distance = len(best) * float(away[len(away) // 2]) if len(away) else float(np.abs(best).max())
+    return min(REACH * max(distance, 0.0), _range(total), MOST) or 1.0
+
+
+def next_horizon(distance: float, horizon: float, left_out: bool) -> float | None:
+    """Where the horizon should be after a program without a certificate; None: where it is.
+
+    At the best tree that is known, if that came much nearer than the horizon is; further out, if there is none within
+    it and parts were left out.
+    """
+    if distance > horizon:
+        return min(horizon * FURTHER, REACH * distance, MOST) if left_out and horizon < MOST else None
+    return REACH * distance if REACH * distance < horizon * NEARER else None
+
+
+def _away(total: Doubles) -> Doubles:
+    """How far arcs are away that are."""
+    return -total[np.isfinite(total) & (total < 0)]
+
+
+def _range(total: Doubles) -> float:
+    """The furthest horizon under which no distance of an arc is lost below the range of doubles."""
+    return float(scaled(_away(total).min(initial=math.inf), RANGE))
