@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
+from gpuparse.quote import quoted, shown
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -108,10 +110,7 @@ class Config:
         """Read a TOML file (defaults where ``None``), then apply overrides such as ``training.epochs=10``."""
         tables: dict[str, Any] = {}
         if path is not None:
-            try:
-                tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path}: not TOML: {error}") from None
+            tables = parse_toml(Path(path).read_bytes(), path)
         for override in overrides:
             _override(tables, override)
         return cls.from_dict(tables, str(path) if path is not None else "configuration")
@@ -130,11 +129,21 @@ class Config:
         return tomli_w.dumps(self.to_dict())
 
 
+def parse_toml(content: bytes, where: object) -> dict[str, Any]:
+    """The tables of a TOML text; ``ValueError``, in one line that begins with ``where``, where it is none."""
+    try:
+        return tomllib.loads(content.decode())
+    except RecursionError:
+        raise ValueError(f"{where}: not TOML to be read: nested too deeply") from None
+    except ValueError as error:  # what is no UTF-8 and numbers that are too long are some of them
+        raise ValueError(f"{where}: not TOML: {shown(str(error))}") from None
+
+
 def value_of(text: str) -> Any:
     """A value as TOML has it; a bare word is a string."""
     try:
         (value,) = tomllib.loads(f"value = {text}").values()
-    except (tomllib.TOMLDecodeError, ValueError):
+    except (ValueError, RecursionError):
         return text.strip()
     return value
 
@@ -143,12 +152,12 @@ def _override(tables: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     *path, last = name.strip().split(".")
     if not equals or not all((*path, last)):
-        raise ValueError(f"--set {override}: wanted section.name=value")
+        raise ValueError(f"--set {shown(override)}: wanted section.name=value")
     value = value_of(text)
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            raise ValueError(f"--set {override}: {part} is a value, not a section")
+            raise ValueError(f"--set {shown(override)}: {shown(part)} is a value, not a section")
     tables[last] = value
 
 
@@ -174,7 +183,7 @@ def _section(cls: type[Section], given: Mapping[str, Any], source: str, prefix: 
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            raise ValueError(f"{source}: no setting {prefix}{name}; there are {', '.join(known)}")
+            raise ValueError(f"{source}: no setting {prefix}{shown(name)}; there are {', '.join(known)}")
         hint = hints[name]
         if is_dataclass(hint):
             if not isinstance(value, Mapping):
@@ -190,12 +199,12 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         raise ValueError(f"{where} is not UTF-8; rename what it names")
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            raise ValueError(f"{where} is {value!r}; wanted one of {', '.join(map(repr, get_args(hint)))}")
+            raise ValueError(f"{where} is {quoted(value)}; wanted one of {', '.join(map(repr, get_args(hint)))}")
         return value
     if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     if type(value) is not hint:
-        raise ValueError(f"{where} is {value!r}; wanted {_KIND[hint]}")
+        raise ValueError(f"{where} is {quoted(value)}; wanted {_KIND[hint]}")
     return value
 
 
@@ -208,7 +217,7 @@ def _check(config: Config, source: str) -> None:
 
     def wrong(name: str, wanted: str) -> ValueError:
         section, _, setting = name.partition(".")
-        return ValueError(f"{source}: {name} is {getattr(getattr(config, section), setting)!r}; wanted {wanted}")
+        return ValueError(f"{source}: {name} is {quoted(getattr(getattr(config, section), setting))}; wanted {wanted}")
 
     for name in ("embedding_dropout", "encoder_dropout", "mlp_dropout"):
         if not 0 <= getattr(scorer, name) < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuparse.data.sentence import Sentence
+from gpuparse.quote import quoted
 
 _COLUMNS = {"xpos": ("xpos",), "upos": ("upos",), "upos+feats": ("upos", "feats")}
 TAG_SETS = tuple(_COLUMNS)
@@ -15,7 +16,7 @@ class TagSet:
 
     def __init__(self, name: str) -> None:
         if name not in _COLUMNS:
-            raise ValueError(f"data.tags is {name!r}; wanted one of {', '.join(map(repr, _COLUMNS))}")
+            raise ValueError(f"data.tags is {quoted(name)}; wanted one of {', '.join(map(repr, _COLUMNS))}")
         self.name = name
         self.columns = _COLUMNS[name]
 
