@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuparse.streams import naming
+
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file under a temporary name beside it, then rename: a reader sees the old one or the new one."""
@@ -27,7 +29,7 @@ def write_together(contents: Mapping[Path, bytes], first_remove: Path | None = N
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary[path] = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            with os.fdopen(handle, "wb") as file:
+            with naming(path), os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

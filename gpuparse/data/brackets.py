@@ -14,6 +14,7 @@ from typing import IO, Any, TypeVar
 from gpuparse.data.conllu import name_of, open_input
 from gpuparse.files import write_bytes
 from gpuparse.quote import quoted, shown
+from gpuparse.streams import naming
 
 TRACE = "-NONE-"
 _TOKEN = re.compile(r"[()]|[^() \t\r\n\f\v]+")  # a no-break space is part of a word
@@ -122,10 +123,11 @@ def _tokens(stream: IO[Any], name: str) -> Iterator[tuple[str, int]]:
     """Brackets and what is between them, each with its line."""
     number = 0
     try:
-        for number, line in enumerate(stream, 1):
-            text = line if isinstance(line, str) else line.decode("utf-8-sig" if number == 1 else "utf-8")
-            for token in _TOKEN.findall(text):
-                yield token, number
+        with naming(name):
+            for number, line in enumerate(stream, 1):
+                text = line if isinstance(line, str) else line.decode("utf-8-sig" if number == 1 else "utf-8")
+                for token in _TOKEN.findall(text):
+                    yield token, number
     except UnicodeDecodeError:
         raise BracketError(f"{name}:{number}: not UTF-8; convert the file to UTF-8") from None
     except EOFError:

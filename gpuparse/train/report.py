@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuparse.files import write_bytes
+from gpuparse.streams import naming
 
 
 class Report:
@@ -42,8 +43,9 @@ class Log:
     def write(self, event: str, **values: Any) -> dict[str, Any]:
         """Add a line; returns what stands in it."""
         record = {"event": event, **values}
-        self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
+            self._file.flush()
         return record
 
     @property
@@ -52,7 +54,8 @@ class Log:
         return self._file.tell()
 
     def close(self) -> None:
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
 
 def _finite(record: dict[str, Any]) -> dict[str, Any]:
