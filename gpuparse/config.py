@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
+from gpuparse.files import read_file
 from gpuparse.quote import quoted, shown
 
 if sys.version_info >= (3, 11):
@@ -20,6 +21,10 @@ else:
 Section = TypeVar("Section")
 ONLINE = ("perceptron", "mira")  # objectives that have no gradient
 KINDS = {"parse": ("biaffine", "templates"), "tag": ("templates", "bilstm", "bilstm+templates")}  # of scorers
+MOST_BYTES = 1 << 16  # of a file of settings
+MOST_CHARACTERS = 4096  # of a setting that is a string
+# Reading TOML takes time by the square of the parts of a name, a.b.c: this much, the sum of squares, in half a second.
+_MOST_WORK = 30_000_000
 
 
 @dataclass(frozen=True)
@@ -106,11 +111,21 @@ class Config:
     task: Literal["parse", "tag"] = "parse"
 
     @classmethod
-    def load(cls, path: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
-        """Read a TOML file (defaults where ``None``), then apply overrides such as ``training.epochs=10``."""
+    def load(cls, path: Path | str | None = None, overrides: Iterable[str] = (), inside: Path | None = None) -> Config:
+        """Read a TOML file (defaults where ``None``), then apply overrides such as ``training.epochs=10``.
+
+        Args:
+            inside: a model's directory, that anybody may have made: the file has to lie there.
+        """
         tables: dict[str, Any] = {}
         if path is not None:
-            tables = parse_toml(Path(path).read_bytes(), path)
+            path = Path(path)
+            if inside is not None:
+                content = read_file(path, MOST_BYTES, inside)
+            else:  # one's own file may be a pipe
+                with path.open("rb") as file:
+                    content = file.read(MOST_BYTES + 1)
+            tables = parse_toml(content, path)
         for override in overrides:
             _override(tables, override)
         return cls.from_dict(tables, str(path) if path is not None else "configuration")
@@ -129,13 +144,24 @@ class Config:
         return tomli_w.dumps(self.to_dict())
 
 
-def parse_toml(content: bytes, where: object) -> dict[str, Any]:
-    """The tables of a TOML text; ``ValueError``, in one line that begins with ``where``, where it is none."""
+def parse_toml(content: bytes, where: object, most: int = MOST_BYTES) -> dict[str, Any]:
+    """The tables of a TOML text; ``ValueError``, in one line that begins with ``where``, where it is none.
+
+    Args:
+        most: bytes that are read.
+    """
+    if len(content) > most:
+        raise ValueError(f"{where}: not TOML: more than {most:,} bytes; such files are shorter")
+    work = 0
+    for number, line in enumerate(content.splitlines(), 1):
+        work += line.count(b".") ** 2
+        if work > _MOST_WORK:
+            raise ValueError(f"{where}: not TOML: line {number} has too many dots; names have few parts")
     try:
         return tomllib.loads(content.decode())
     except RecursionError:
-        raise ValueError(f"{where}: not TOML to be read: nested too deeply") from None
-    except ValueError as error:  # what is no UTF-8 and numbers that are too long are some of them
+        raise ValueError(f"{where}: not TOML: too many lists in one another") from None
+    except ValueError as error:  # also of a number of thousands of digits
         raise ValueError(f"{where}: not TOML: {shown(str(error))}") from None
 
 
@@ -195,20 +221,68 @@ def _section(cls: type[Section], given: Mapping[str, Any], source: str, prefix: 
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{where} is not UTF-8; rename what it names")
     if get_origin(hint) is Literal:
-        if value not in get_args(hint):
+        if not isinstance(value, str) or value not in get_args(hint):
             raise ValueError(f"{where} is {quoted(value)}; wanted one of {', '.join(map(repr, get_args(hint)))}")
         return value
-    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
-        return float(value)
+    if hint is float and type(value) is int:
+        return float(value) if abs(value) <= sys.float_info.max else value  # which is beyond all limits
     if type(value) is not hint:
         raise ValueError(f"{where} is {quoted(value)}; wanted {_KIND[hint]}")
+    if hint is str:
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{where} is not UTF-8; rename what it names")
+        if len(value) > MOST_CHARACTERS or "\0" in value:
+            raise ValueError(
+                f"{where} is {quoted(value)}; wanted at most {MOST_CHARACTERS} characters, none of them NUL"
+            )
     return value
 
 
 _KIND = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+
+
+class Limits(NamedTuple):
+    """From where to where a number may go; NaN is nowhere."""
+
+    least: int
+    most: int
+    without: str = ""  # the least or the most itself: "least", "most"
+
+    def hold(self, value: float) -> bool:
+        above = value > self.least if self.without == "least" else value >= self.least
+        return above and (value < self.most if self.without == "most" else value <= self.most)
+
+    def __str__(self) -> str:
+        if self.without == "most":
+            return f"a number in [{self.least}, {self.most})"
+        most = "2^63 - 1" if self.most == (1 << 63) - 1 else str(self.most)
+        return f"more than {self.least}, at most {most}" if self.without else f"{self.least} to {most}"
+
+
+_SHARE = Limits(0, 1, "most")
+_MANY = 10**9
+# Of every number there is. No sensible setting is beyond them, and what is within them cannot overflow.
+LIMITS = {
+    "data.min_count": Limits(1, _MANY),
+    "data.max_words": Limits(0, _MANY),
+    **{f"scorer.{name}": Limits(0, 1 << 16) for name in ("word", "chars", "tag", "feats", "grandparents", "siblings")},
+    **{f"scorer.{name}": Limits(1, 1 << 16) for name in ("char", "hidden", "arc", "label")},
+    "scorer.layers": Limits(0, 100),
+    "scorer.pretrained_layers": Limits(1, 1000),
+    **{f"scorer.{name}": Limits(1, 30) for name in ("bits", "label_bits")},
+    **{f"scorer.{name}": _SHARE for name in ("embedding_dropout", "encoder_dropout", "mlp_dropout")},
+    "training.epochs": Limits(1, 10**6),
+    "training.batch_words": Limits(1, _MANY),
+    "training.learning_rate": Limits(0, 1000, "least"),
+    **{f"training.{name}": _SHARE for name in ("beta1", "beta2", "average", "warmup")},
+    **{f"training.{name}": Limits(0, 1000) for name in ("weight_decay", "pretrained_rate")},
+    **{f"training.{name}": Limits(1, 10**4) for name in ("bp_iterations", "dd_iterations")},
+    "training.aggressiveness": Limits(0, _MANY, "least"),
+    **{f"training.{name}": Limits(0, _MANY) for name in ("clip", "margin", "transition_l1", "transition_l2")},
+    **{f"training.{name}": Limits(0, _MANY) for name in ("patience", "checkpoint_seconds")},
+    "training.seed": Limits(0, (1 << 63) - 1),
+}
 
 
 def _check(config: Config, source: str) -> None:
@@ -219,18 +293,10 @@ def _check(config: Config, source: str) -> None:
         section, _, setting = name.partition(".")
         return ValueError(f"{source}: {name} is {quoted(getattr(getattr(config, section), setting))}; wanted {wanted}")
 
-    for name in ("embedding_dropout", "encoder_dropout", "mlp_dropout"):
-        if not 0 <= getattr(scorer, name) < 1:
-            raise wrong(f"scorer.{name}", "a number in [0, 1)")
-    for name in ("word", "chars", "tag", "feats", "layers", "grandparents", "siblings"):
-        if getattr(scorer, name) < 0:
-            raise wrong(f"scorer.{name}", "0 or more")
-    for name in ("char", "hidden", "arc", "label", "pretrained_layers"):
-        if getattr(scorer, name) < 1:
-            raise wrong(f"scorer.{name}", "1 or more")
-    for name in ("bits", "label_bits"):
-        if not 1 <= getattr(scorer, name) <= 30:
-            raise wrong(f"scorer.{name}", "1 to 30")
+    for name, limits in LIMITS.items():
+        section, _, setting = name.partition(".")
+        if not limits.hold(getattr(getattr(config, section), setting)):
+            raise wrong(name, str(limits))
     if scorer.kind not in KINDS[config.task]:
         wanted = "one of " + ", ".join(KINDS[config.task])
         raise wrong("scorer.kind", f"{wanted} where task is {config.task!r}")
@@ -240,30 +306,6 @@ def _check(config: Config, source: str) -> None:
         raise ValueError(
             f"{source}: scorer has no vectors of words; one of word, chars, tag, feats, pretrained is wanted"
         )
-    for name in ("epochs", "batch_words"):
-        if getattr(training, name) < 1:
-            raise wrong(f"training.{name}", "1 or more")
-    for name in (
-        *("weight_decay", "clip", "margin", "patience", "checkpoint_seconds", "pretrained_rate"),
-        *("transition_l1", "transition_l2"),
-    ):
-        if not 0 <= getattr(training, name) < float("inf"):
-            raise wrong(f"training.{name}", "0 or more")
-    for name in ("learning_rate", "aggressiveness"):
-        if not 0 < getattr(training, name) < float("inf"):
-            raise wrong(f"training.{name}", "more than 0")
-    for name in ("beta1", "beta2", "average", "warmup"):
-        if not 0 <= getattr(training, name) < 1:
-            raise wrong(f"training.{name}", "a number in [0, 1)")
-    if not 0 <= training.seed < 1 << 63:
-        raise wrong("training.seed", "0 to 2^63 - 1")
-    if config.data.min_count < 1:
-        raise wrong("data.min_count", "1 or more")
-    if config.data.max_words < 0:
-        raise wrong("data.max_words", "0 or more")
-    for name in ("bp_iterations", "dd_iterations"):
-        if getattr(training, name) < 1:
-            raise wrong(f"training.{name}", "1 or more")
     if config.task == "tag" and training.objective in ("mira", "bp", "bp_l2", "dd"):
         raise wrong("training.objective", "nll, local, hinge or perceptron where task is 'tag'")
     if training.objective in ONLINE and scorer.kind != "templates":

@@ -24,7 +24,7 @@ from gpuparse.lp import Words as Seen
 from gpuparse.lp.check import as_constraints
 from gpuparse.lp.second_order import SecondOrder, hopeful
 from gpuparse.nn.build import build_scorer
-from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
+from gpuparse.nn.saved import load_scorer, load_weights, no_vocabulary, read_model, write_model
 from gpuparse.nn.scorer import Scored
 from gpuparse.scores import Scores
 
@@ -58,16 +58,19 @@ class Parser:
 
     @classmethod
     def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Parser:
-        """Load a parser from its directory."""
+        """Load a parser from its directory; ``ValueError``, in one line, where there is none that is whole.
+
+        The directory may be anybody's: nothing in it is run, no link is followed out of it, and nothing is allocated
+        before settings, vocabulary and weights are seen to fit one another.
+        """
         path, device = Path(path), as_device(device)
         config, saved, results = read_model(path, "parse")
         try:
             vocabulary = Vocabulary.from_json(saved)
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise no_vocabulary(path, error) from None
-        parser = cls(config, vocabulary, build_scorer(config.scorer, vocabulary, path))
+        parser = cls(config, vocabulary, load_scorer(lambda: build_scorer(config.scorer, vocabulary, path), path))
         parser.results = results
-        parser.load_weights(path / "model.safetensors")
         parser.scorer.to(device).eval()
         return parser
 

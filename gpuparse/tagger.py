@@ -19,7 +19,7 @@ from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging import TagVocabulary, collate_tags
 from gpuparse.devices import as_device
 from gpuparse.nn.build import build_tag_scorer
-from gpuparse.nn.saved import load_weights, no_vocabulary, read_model, write_model
+from gpuparse.nn.saved import load_scorer, no_vocabulary, read_model, write_model
 from gpuparse.nn.tagging import TagScorer
 
 BATCH_WORDS = 4000
@@ -54,16 +54,15 @@ class Tagger:
 
     @classmethod
     def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Tagger:
-        """Load a tagger from its directory."""
+        """Load a tagger from its directory, which may be anybody's, as ``Parser.load``."""
         path, device = Path(path), as_device(device)
         config, saved, results = read_model(path, "tag")
         try:
             vocabulary = TagVocabulary.from_json(saved)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except ValueError as error:
             raise no_vocabulary(path, error) from None
-        tagger = cls(config, vocabulary, build_tag_scorer(config.scorer, vocabulary, path))
+        tagger = cls(config, vocabulary, load_scorer(lambda: build_tag_scorer(config.scorer, vocabulary, path), path))
         tagger.results = results
-        load_weights(tagger.scorer, path / "model.safetensors")
         tagger.scorer.to(device).eval()
         return tagger
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+import time
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from gpuparse.config import Config, DataConfig, ScorerConfig, TrainingConfig
+from gpuparse.config import LIMITS, Config, DataConfig, ScorerConfig, TrainingConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -198,21 +199,28 @@ INF, NAN = math.inf, math.nan
 @pytest.mark.parametrize(
     ("setting", "values", "wanted"),
     [
-        ("data.min_count", [0, -1], "1 or more"),
-        ("data.max_words", [-1], "0 or more"),
+        ("data.min_count", [0, -1, 10**9 + 1], "1 to 1000000000"),
+        ("data.max_words", [-1, 10**9 + 1], "0 to 1000000000"),
         ("scorer.embedding_dropout", [1, 1.5, -0.1, NAN, INF], "a number in [0, 1)"),
         ("scorer.encoder_dropout", [1, -0.1, NAN], "a number in [0, 1)"),
         ("scorer.mlp_dropout", [1, -0.1, NAN], "a number in [0, 1)"),
-        *((f"scorer.{name}", [-1], "0 or more") for name in ("word", "chars", "tag", "feats", "layers")),
-        *((f"scorer.{name}", [-1], "0 or more") for name in ("grandparents", "siblings")),
-        *((f"scorer.{name}", [0, -5], "1 or more") for name in ("char", "hidden", "arc", "label")),
+        *((f"scorer.{name}", [-1, 65537], "0 to 65536") for name in ("word", "chars", "tag", "feats")),
+        *((f"scorer.{name}", [-1, 2**64], "0 to 65536") for name in ("grandparents", "siblings")),
+        *((f"scorer.{name}", [0, -5, 10**9], "1 to 65536") for name in ("char", "hidden", "arc", "label")),
+        ("scorer.layers", [-1, 101], "0 to 100"),
+        ("scorer.pretrained_layers", [0, 1001], "1 to 1000"),
         *((f"scorer.{name}", [0, 31], "1 to 30") for name in ("bits", "label_bits")),
-        *((f"training.{name}", [0, -1], "1 or more") for name in ("epochs", "batch_words")),
-        *((f"training.{name}", [-1, NAN, INF], "0 or more") for name in ("weight_decay", "clip", "margin")),
-        *((f"training.{name}", [-1, NAN, INF], "0 or more") for name in ("checkpoint_seconds", "pretrained_rate")),
-        ("training.patience", [-1], "0 or more"),
+        ("training.epochs", [0, -1, 10**6 + 1], "1 to 1000000"),
+        ("training.batch_words", [0, -1, 10**9 + 1], "1 to 1000000000"),
+        *((f"training.{name}", [-1, NAN, INF, 1001], "0 to 1000") for name in ("weight_decay", "pretrained_rate")),
+        *((f"training.{name}", [-1, NAN, INF, 2e9], "0 to 1000000000") for name in ("clip", "margin")),
+        *((f"training.{name}", [-1, NAN, INF], "0 to 1000000000") for name in ("transition_l1", "transition_l2")),
+        ("training.checkpoint_seconds", [-1, NAN, INF], "0 to 1000000000"),
+        ("training.patience", [-1, 10**9 + 1], "0 to 1000000000"),
+        *((f"training.{name}", [0, 10**4 + 1], "1 to 10000") for name in ("bp_iterations", "dd_iterations")),
         ("training.seed", [-1, 1 << 63], "0 to 2^63 - 1"),
-        *((f"training.{name}", [0, -1, NAN, INF], "more than 0") for name in ("learning_rate", "aggressiveness")),
+        ("training.learning_rate", [0, -1, NAN, INF, 1001], "more than 0, at most 1000"),
+        ("training.aggressiveness", [0, -1, NAN, INF], "more than 0, at most 1000000000"),
         *((f"training.{name}", [1, -0.1, NAN], "a number in [0, 1)") for name in ("beta1", "beta2", "average")),
         ("training.warmup", [1, -0.1, NAN], "a number in [0, 1)"),
     ],
@@ -225,8 +233,64 @@ def test_senseless_values(setting, values, wanted):
         assert line.endswith(f"; wanted {wanted}")
 
 
+def test_every_number_has_limits():
+    numbers = {setting for setting, hint in HINTS.items() if hint in (int, float)}
+    assert {tuple(name.split(".")) for name in LIMITS} == numbers
+    for section, name in sorted(numbers):
+        limits, hint = LIMITS[f"{section}.{name}"], HINTS[section, name]
+        assert 0 <= limits.least < limits.most <= 2**63 - 1
+        for wrong in (2**63, 10**400, -(2**64), *([NAN, INF, -INF] if hint is float else [])):
+            line = refused(f"{section}.{name} is ", **{section: {name: wrong}})
+            assert line.endswith(f"; wanted {limits}") and len(line) < 300
+        for right in (limits.least, limits.most):
+            if limits.hold(right):
+                assert getattr(getattr(Config.from_dict({section: {name: right}}), section), name) == right
+
+
 def test_a_number_beyond_all_floats():
-    assert refused("training.clip is a number of 1329 bits", training={"clip": 10**400}).endswith("; wanted a number")
+    line = refused("training.clip is a number of 1329 bits", training={"clip": 10**400})
+    assert line.endswith("; wanted 0 to 1000000000")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"x = " + b"[" * 5000, "not TOML: too many lists in one another"),
+        (b"x = " + b"{a=" * 5000, "not TOML: too many lists in one another"),
+        (b"a." * 20000 + b"b = 1", "not TOML: line 1 has too many dots; names have few parts"),
+        (b"\n[" + b"a." * 20000 + b"b]", "not TOML: line 2 has too many dots; names have few parts"),
+        (b"#" * 70000, ""),  # more bytes than are read
+        (b"\xff", "not TOML: 'utf-8' codec can't decode"),
+        (b"[scorer]\nhidden = 1" + b"0" * 5000, ""),  # not TOML by its length, or beyond the limits
+        (b"[scorer]\nhidden = 0x" + b"f" * 5000, "scorer.hidden is a number of 20000 bits; wanted 1 to 65536"),
+        (b"[scorer]\nhidden = 2012-06-01", "scorer.hidden is 2012-06-01; wanted a whole number"),
+        (b"[scorer]\nkind = [" + b"1," * 9000 + b"]", "scorer.kind is [1, 1, "),
+        (b'[scorer]\nkind = "\\u001b[31m' + b"x" * 9000 + b'"', "scorer.kind is '\\x1b[31mxxx"),
+        (b"[scorer]\n" + b"x" * 9000 + b" = 1", "no setting scorer.xxx"),
+        (b'[scorer]\n"a\\u0000\\nb" = 1', "no setting scorer.a\\x00 b; there are"),
+        (b'[data]\ntrain = "a\\u0000b"', r"data.train is 'a\x00b'; wanted at most 4096 characters, none of them NUL"),
+        (b'[data]\ntrain = "' + b"a" * 5000 + b'"', "data.train is 'aaa"),
+        (b"scorer = 1\nscorer.hidden = 2", "not TOML: "),
+    ],
+)
+def test_files_of_strangers(tmp_path, content, message):
+    """One line, soon, that is not long."""
+    path = tmp_path / "c.toml"
+    path.write_bytes(content)
+    began = time.perf_counter()
+    for inside in (None, tmp_path):
+        with pytest.raises(ValueError) as caught:
+            Config.load(path, inside=inside)
+        line = str(caught.value)
+        assert line.startswith(f"{path}: {message}") and line.isprintable() and len(line) < 700
+    assert time.perf_counter() - began < 2
+
+
+def test_overrides_of_any_size():
+    for override in ("x" * 10**5, "x" * 10**5 + "=1", "task.x" + "y" * 10**5 + "=1", "scorer.hidden=" + "[" * 10**4):
+        with pytest.raises(ValueError) as caught:
+            Config.load(None, ["task=tag", override])
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 700
 
 
 def test_the_edges_are_allowed():
@@ -286,7 +350,7 @@ def test_what_a_task_does_not_have():
     refused("one of word, chars, pretrained is wanted", task="tag", scorer=nothing)
     refused("scorer is a section, not a value", task="tag", scorer=3)
     for name in ("transition_l1", "transition_l2"):
-        refused(f"training.{name} is -1.0; wanted 0 or more", training={name: -1})
+        refused(f"training.{name} is -1.0; wanted 0 to 1000000000", training={name: -1})
 
 
 def test_fixed_once_made():

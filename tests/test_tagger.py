@@ -174,7 +174,8 @@ def test_broken_models(tagger, tmp_path):
         assert refused(path).startswith("/vocabulary.json: not a vocabulary of this version: ")
     vocabulary.write_text("[]")
     assert refused(path).startswith("/vocabulary.json: not a vocabulary of this version: ")
-    more = [*json.loads(saved)["tags"], "one more"]
+    tags = json.loads(saved)["tags"]
+    more = [*tags, tags[0] + "x"]
     vocabulary.write_text(json.dumps({**json.loads(saved), "tags": more}))
     assert "transitions" in refused(path)
     vocabulary.write_text(saved)

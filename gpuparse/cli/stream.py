@@ -19,6 +19,8 @@ from gpuparse.cli.memory import steady_memory
 from gpuparse.corpus import Failure, Report, parse_corpus
 from gpuparse.corpus.inputs import sizes
 from gpuparse.data.sentence import Sentence
+from gpuparse.files import open_file
+from gpuparse.nn.saved import model_files
 from gpuparse.parser import Parser
 from gpuparse.tagger import Tagger
 
@@ -154,9 +156,8 @@ class _View:
 def fingerprint(model: Path) -> str:
     """A digest of what the model's answers depend on."""
     digest = hashlib.blake2b(digest_size=16)
-    encoder = sorted(path for path in (model / "encoder").rglob("*") if path.is_file())
-    for path in (*(model / name for name in ("config.toml", "vocabulary.json", "model.safetensors")), *encoder):
-        with open(path, "rb") as stream:
+    for path in model_files(model):
+        with open_file(path, inside=model) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuparse.data.conllu import Sentence
+from gpuparse.quote import quoted
 
 PAD, UNKNOWN, ROOT = 0, 1, 2
 RESERVED = ("<pad>", "<unknown>", "<root>")
 PREFIX = 5  # characters of a prefix, as in McDonald's features
 LONGEST_FORM = 32  # characters of a word that are looked at: half of them its first, half its last
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 Ints = npt.NDArray[np.int64]
+
+
+def saved_names(saved: Any, what: str) -> list[str]:
+    """What a file has for a list of names; ``ValueError``, which begins with ``what``, where it is none.
+
+    A name may be anything that stands in a treebank, but not there twice.
+    """
+    if not isinstance(saved, list):
+        raise ValueError(f"{what} is {quoted(saved)}; wanted a list of strings")
+    for number, name in enumerate(saved):
+        if not isinstance(name, str):
+            raise ValueError(f"{what}[{number}] is {quoted(name)}; wanted a string")
+    try:
+        "".join(saved).encode()
+    except UnicodeEncodeError:
+        wrong = next(name for name in saved if any("\ud800" <= char <= "\udfff" for char in name))
+        raise ValueError(f"{what}: {quoted(wrong)} has half a surrogate pair") from None
+    if len(set(saved)) < len(saved):
+        twice, times = Counter(saved).most_common(1)[0]
+        raise ValueError(f"{what}: {quoted(twice)} is there {times} times")
+    return saved
+
+
+def saved_entry(saved: Any, name: str) -> Any:
+    """An entry of an object of a file; ``ValueError`` where there is none."""
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"{quoted(saved)}; wanted an object")
+    if name not in saved:
+        raise ValueError(f"{name} is missing")
+    return saved[name]
+
+
+def check_columns(names: Iterable[str], what: str, columns: int = 1) -> None:
+    """Refuse names that could not be written as so many columns, with tabs between, or would control a terminal."""
+    for name in names:
+        values = name.split("\t")
+        if len(values) != columns or "" in values or any(map(_CONTROL.search, values)):
+            wanted = "a value of a column" if columns == 1 else f"the values of {columns} columns, a tab between them"
+            raise ValueError(f"{what}: {quoted(name)} is not {wanted}, without control characters")
 
 
 class Index:
@@ -100,6 +143,7 @@ class Vocabulary:
         self.words, self.prefixes, self.tags = words, prefixes, tags
         self.feats, self.chars, self.labels = feats, chars, labels
         self.root_labels = [(bool(root), bool(other)) for root, other in root_labels]
+        check_columns(labels.names, "labels")
         if len(self.root_labels) != len(labels):
             raise ValueError(f"root_labels: {len(self.root_labels)} for {len(labels)} labels")
         self._bags: dict[str, list[int]] = {}
@@ -170,9 +214,19 @@ class Vocabulary:
         return {**parts, "root_labels": [list(pair) for pair in self.root_labels]}
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Vocabulary:
-        indices = {name: Index(saved[name], () if name == "labels" else RESERVED) for name in _INDICES}
-        return cls(**indices, root_labels=saved["root_labels"])
+    def from_json(cls, saved: Any) -> Vocabulary:
+        """The vocabulary that ``to_json`` gave; ``ValueError``, in one line, where it is none."""
+        names = {name: saved_names(saved_entry(saved, name), name) for name in _INDICES}
+        if not names["labels"]:
+            raise ValueError("labels: there are none")
+        indices = {name: Index(names[name], () if name == "labels" else RESERVED) for name in _INDICES}
+        root_labels = saved_entry(saved, "root_labels")
+        if not isinstance(root_labels, list):
+            raise ValueError(f"root_labels is {quoted(root_labels)}; wanted a list")
+        for number, pair in enumerate(root_labels):
+            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(each, bool) for each in pair):
+                raise ValueError(f"root_labels[{number}] is {quoted(pair)}; wanted two of true and false")
+        return cls(**indices, root_labels=root_labels)
 
 
 _INDICES = ("words", "prefixes", "tags", "feats", "chars", "labels")

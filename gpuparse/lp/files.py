@@ -39,6 +39,7 @@ KINDS: dict[str, Any] = {
     "span": Span,
 }
 _LARGEST = 10**9  # of whole numbers
+_MOST_BYTES = 8 << 20
 _ARC = re.compile(r"\s*(\d{1,9}|\*)\s*->\s*(\d{1,9})(?:\s+(\S+))?\s*", re.ASCII)
 
 
@@ -69,7 +70,7 @@ def load_constraints(path: Path | str) -> list[Constraint]:
 
 def constraints_of(text: bytes, path: Path) -> list[Constraint]:
     """The constraints that stand in a file's text."""
-    tables = parse_toml(text, path)
+    tables = parse_toml(text, path, _MOST_BYTES)
     given = tables.pop("constraint", [])
     if tables or not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
         raise ValueError(f"{path}: wanted [[constraint]] tables and nothing else")

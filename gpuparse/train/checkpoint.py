@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
 
-from gpuparse.files import write_bytes
+from gpuparse.files import parse_json, write_bytes
+from gpuparse.quote import quoted, shown
+from gpuparse.tensors import Outline, check_outlines, not_finite, read_header, read_tensors
 from gpuparse.train.learner import Learner
 
 NAME = "training.safetensors"
 FORMAT = 1
+_WRONG = "not a checkpoint"
 
 
 def save_checkpoint(directory: Path, learner: Learner[Any], position: dict[str, Any]) -> None:
@@ -27,38 +29,40 @@ def save_checkpoint(directory: Path, learner: Learner[Any], position: dict[str, 
 
 
 def load_checkpoint(directory: Path, learner: Learner[Any]) -> dict[str, Any]:
-    """Put the run back where it was; returns its position."""
+    """Put the run back where it was; returns its position. ``ValueError``, in one line, if the file is another's."""
+    path = directory / NAME
     position = read_position(directory)
-    tensors: dict[str, Tensor] = {}
-    with safe_open(directory / NAME, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118 (it is no mapping)
-            tensors[name] = file.get_tensor(name)
-    _load(learner.model, _under(tensors, "model."), directory / NAME)
-    learner.load_state(_under(tensors, "learner."))
+    found = _under(read_header(path, directory, _WRONG).tensors, "model.")
+    try:
+        check_outlines(found, {name: Outline.of(value) for name, value in learner.model.state_dict().items()})
+        tensors = read_tensors(path, directory, _WRONG)
+        wrong = not_finite(tensors)
+        if wrong is not None:
+            raise ValueError(f"{quoted(wrong)} has a NaN or an infinity")
+        learner.model.load_state_dict(_under(tensors, "model."))
+        learner.load_state(_under(tensors, "learner."))
+    except KeyError as error:
+        raise ValueError(f"{path}: not of this model: {error} is missing") from None
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{path}: not of this model: {shown(str(error))}") from None
     return position
 
 
 def read_position(directory: Path) -> dict[str, Any]:
     """Where the run is, without its tensors."""
     path = directory / NAME
-    try:
-        with safe_open(path, framework="pt") as file:
-            position = json.loads((file.metadata() or {})["position"])
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a checkpoint: {error}") from None
+    metadata = read_header(path, directory, _WRONG).metadata
+    if "position" not in metadata:
+        raise ValueError(f"{path}: {_WRONG}: its metadata have no position")
+    position = parse_json(metadata["position"].encode("utf-8", "replace"), f"{path}: {_WRONG}: its position")
+    if not isinstance(position, dict):
+        raise ValueError(f"{path}: {_WRONG}: its position is {quoted(position)}; wanted an object")
     if position.get("format") != FORMAT:
         raise ValueError(
-            f"{path}: a checkpoint of format {position.get('format')}, this version reads {FORMAT}: start anew"
+            f"{path}: a checkpoint of format {quoted(position.get('format'))}, this version reads {FORMAT}: start anew"
         )
     return position
 
 
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _load(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: not of this model: {' '.join(str(error).split())}") from None
+def _under(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name[len(prefix) :]: value for name, value in named.items() if name.startswith(prefix)}

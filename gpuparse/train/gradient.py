@@ -106,11 +106,15 @@ class Descent(ABC, Generic[AnyBatch]):
         self.steps = int(state["steps"])
         for number, (name, parameter) in enumerate(self.parameters.items()):
             prefix, suffix = "optimizer.", f".{name}"
-            self.optimizer.state[parameter] = {
+            moments = {
                 key[len(prefix) : -len(suffix)]: value.to(parameter.device)
                 for key, value in state.items()
                 if key.startswith(prefix) and key.endswith(suffix) and "." not in key[len(prefix) : -len(suffix)]
             }
+            shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            if moments and {key: value.shape for key, value in moments.items()} != shapes:
+                raise ValueError(f"the optimizer's moments of {name!r} have other names or shapes than its weights")
+            self.optimizer.state[parameter] = moments
             if self.average is not None:
                 self.average[number].copy_(state[f"average.{name}"])
 

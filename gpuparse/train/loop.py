@@ -12,9 +12,10 @@ import torch
 from gpuparse.config import Config
 from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
-from gpuparse.files import read_json, remove_leftovers, write_json
+from gpuparse.files import is_there, read_json, remove_leftovers, write_json
 from gpuparse.nn.saved import FILES
 from gpuparse.parser import Parser
+from gpuparse.quote import quoted
 from gpuparse.tagger import Tagger
 from gpuparse.train import checkpoint
 from gpuparse.train.distributed import Processes, own_device, processes
@@ -93,8 +94,8 @@ def _train(
     _check_directory(directory, resume, overwrite)
     treebank = load_treebank(config, train, dev)
     finished = directory / FINISHED
-    if resume and finished.is_file():
-        _check_same(read_json(finished), config, treebank, directory)
+    if resume and is_there(finished):
+        _check_same(read_json(finished, inside=directory), config, treebank, directory)
         (directory / checkpoint.NAME).unlink(missing_ok=True)
         report.note(f"{directory}: training was finished before")
         return
@@ -140,7 +141,7 @@ class _Run:
 
     def begin(self, resume: bool) -> None:
         """Go on from the checkpoint, if that is wanted and there is one; else clear the directory of another run."""
-        resumed = resume and (self.directory / checkpoint.NAME).is_file()
+        resumed = resume and is_there(self.directory / checkpoint.NAME)
         if not self.group.same(int(resumed), int(self.treebank.fingerprint()[:12], 16)):
             raise ValueError(
                 f"{self.directory}: the processes do not see the same data and checkpoint; they need the same files"
@@ -159,6 +160,7 @@ class _Run:
         # Another configuration is named before its weights fail to fit.
         _check_same(checkpoint.read_position(self.directory), self.config, self.treebank, self.directory)
         position = checkpoint.load_checkpoint(self.directory, self.learner)
+        _check_position(position, self.directory / checkpoint.NAME)
         if position["processes"] != self.group.world:
             raise ValueError(
                 f"{self.directory}: begun by {position['processes']} processes and would go on with "
@@ -310,8 +312,13 @@ _FREE = {"training": {"checkpoint_seconds"}, "data": {"train", "dev"}}
 
 
 def _check_same(before: dict[str, Any], config: Config, treebank: Treebank, directory: Path) -> None:
+    saved = before.get("config") if isinstance(before, dict) else None
+    if not isinstance(saved, dict):
+        raise ValueError(
+            f"{directory}: cannot go on, the settings that it began with are not there; --overwrite begins anew"
+        )
     now = config.to_dict()
-    then = Config.from_dict(before["config"], str(directory)).to_dict()  # with what settings did not exist at the time
+    then = Config.from_dict(saved, str(directory)).to_dict()  # with what settings did not exist at the time
     changed = [("task", then.pop("task"), now.pop("task"))]
     for section, values in now.items():
         for name, value in values.items():
@@ -320,14 +327,36 @@ def _check_same(before: dict[str, Any], config: Config, treebank: Treebank, dire
     for name, old, value in changed:
         if old != value:
             raise ValueError(
-                f"{directory}: cannot go on, {name} was {old!r} and is {value!r} now; "
+                f"{directory}: cannot go on, {name} was {quoted(old)} and is {quoted(value)} now; "
                 "leave it as it was, or begin anew with --overwrite"
             )
-    if before["data"] != treebank.fingerprint():
+    if before.get("data") != treebank.fingerprint():
         raise ValueError(
             f"{directory}: cannot go on, the training or dev data are not what they were; "
             "put them back, or begin anew with --overwrite"
         )
+
+
+def _check_position(position: dict[str, Any], path: Path) -> None:
+    """``ValueError`` where a checkpoint's position is none that a run could have been at."""
+
+    def wrong(name: str, wanted: str) -> ValueError:
+        return ValueError(f"{path}: not a checkpoint: {name} is {quoted(position.get(name))}; wanted {wanted}")
+
+    for name in ("epoch", "batch", "steps", "processes", "log_length"):
+        if type(position.get(name)) is not int or not 0 <= position[name] < 1 << 62:
+            raise wrong(name, "a whole number, 0 or more")
+    for name in ("loss", "words", "seconds", "step_seconds", "inference"):
+        if type(position.get(name)) not in (int, float):
+            raise wrong(name, "a number")
+    for name, needed in (("words", position["batch"] > 0), ("step_seconds", True)):
+        if needed and position[name] <= 0:
+            raise wrong(name, "a number above 0")
+    best = position.get("best")
+    if not isinstance(best, dict) or not all(type(value) in (int, float) for value in best.values()):
+        raise wrong("best", "scores by their names")
+    if best and type(best.get("epoch")) is not int:
+        raise wrong("best", "also the epoch that they are of")
 
 
 def _check_directory(directory: Path, resume: bool, overwrite: bool) -> None:

@@ -9,8 +9,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from gpuparse.files import write_bytes
+from gpuparse.files import parse_json, read_file, write_bytes
+from gpuparse.quote import quoted
 from gpuparse.streams import naming
+
+DEV_SCORES = {"dev_uas": "C0--", "dev_las": "C0-", "dev_accuracy": "C0-"}  # and the lines that they are drawn by
 
 
 class Report:
@@ -34,10 +37,11 @@ class Log:
 
     def __init__(self, path: Path, length: int = 0) -> None:
         self.path = path
-        if length and path.is_file() and path.stat().st_size >= length:
+        if length and path.is_file() and not path.is_symlink() and path.stat().st_size >= length:
             os.truncate(path, length)
+            read_log(path)  # what is wrong with it is said before, not after training
         else:
-            write_bytes(path, b"")
+            write_bytes(path, b"")  # which replaces a link, and leaves alone what it leads to
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, event: str, **values: Any) -> dict[str, Any]:
@@ -66,11 +70,18 @@ def _finite(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; one cut off by a sudden end is left out."""
+    """The lines of a log; one cut off by a sudden end is left out. ``ValueError`` where there is another file."""
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            records.append(json.loads(line))
+    for number, line in enumerate(read_file(path).splitlines(keepends=True), 1):
+        if line.endswith(b"\n"):
+            record = parse_json(line, f"{path}:{number}")
+            wanted = ("epoch", "loss") if isinstance(record, dict) and record.get("event") == "epoch" else ()
+            if not isinstance(record, dict) or not isinstance(record.get("event"), str):
+                raise ValueError(f"{path}:{number}: {quoted(record)}; wanted an object with an event")
+            for name in (*wanted, *(name for name in DEV_SCORES if name in record)):
+                if not isinstance(record.get(name, ""), (int, float, type(None))):
+                    raise ValueError(f"{path}:{number}: {name} is {quoted(record.get(name, ''))}; wanted a number")
+            records.append(record)
     return records
 
 
@@ -92,10 +103,9 @@ def draw_curve(log: Path, target: Path) -> bool:
     left.set_ylim(bottom=0)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     lines = left.get_lines()
-    styles = {"dev_uas": "C0--", "dev_las": "C0-", "dev_accuracy": "C0-"}
-    if any(name in record for record in epochs for name in styles):
+    if any(name in record for record in epochs for name in DEV_SCORES):
         right = left.twinx()
-        for name, style in styles.items():
+        for name, style in DEV_SCORES.items():
             if all(name in record for record in epochs):
                 shown = "dev accuracy" if name == "dev_accuracy" else name.replace("_", " ").upper()
                 right.plot(number, [100 * record[name] for record in epochs], style, label=shown)

@@ -14,6 +14,7 @@ from gpuparse.config import Config, TrainingConfig
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging import TagBatch, TagExample, TagVocabulary, collate_tags
 from gpuparse.distributions import TagChains
+from gpuparse.nn.saved import vocabulary_bytes
 from gpuparse.nn.tagging import TagScorer, TemplateTagScorer
 from gpuparse.tagger import Tagger
 from gpuparse.tags import chain_scores, is_position
@@ -33,6 +34,7 @@ class Tagging(Task):
     def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
         self.device = device
         vocabulary = tag_vocabulary(config, sentences)
+        vocabulary_bytes(vocabulary.to_json())  # one that could not be saved is refused now
         self.model: Tagger = Tagger.new(config, vocabulary).to(device)
         self.learner: Learner[TagBatch]
         if isinstance(self.model.scorer, TemplateTagScorer) and config.training.objective == "perceptron":

@@ -13,6 +13,7 @@ from gpuparse.data.batches import Batch, collate
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Example, Vocabulary
 from gpuparse.evaluate import attachment_scores
+from gpuparse.nn.saved import vocabulary_bytes
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.parser import Parser
 from gpuparse.tagger import Tagger
@@ -63,6 +64,7 @@ class Parsing(Task):
     def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
         self.config, self.device = config, device
         vocabulary = Vocabulary.build(sentences, min_count=config.data.min_count)
+        vocabulary_bytes(vocabulary.to_json())  # one that could not be saved is refused now
         self.model: Parser = Parser.new(config, vocabulary).to(device)
         self.learner = _learner(self.model, config, group)
         self.examples: list[Example] = [vocabulary.encode(sentence, tree=True) for sentence in sentences]

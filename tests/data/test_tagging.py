@@ -144,6 +144,44 @@ def test_other_templates():
     for wrong in ({}, {**saved, "more": []}, dict(reversed(saved.items()))):
         with pytest.raises(ValueError, match="other templates"):
             Features.from_json(wrong)
+    for wrong in (None, [], 3):
+        with pytest.raises(ValueError, match="wanted an object of templates"):
+            Features.from_json(wrong)
+    for wrong, message in (
+        (None, "is None; wanted a list of strings"),
+        ([None], r"[0] is None; wanted a string"),
+        (["a", "a"], ": 'a' is there 2 times"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            Features.from_json({**saved, "shape": wrong})
+        assert str(caught.value).startswith("features['shape']") and str(caught.value).endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tags": None}, "tags is None; wanted a list of strings"),
+        ({"tags": [None]}, "tags[0] is None; wanted a string"),
+        ({"tags": []}, "tags: there are none"),
+        ({"tags": ["A", "A"]}, "tags: 'A' is there 2 times"),
+        ({"tags": ["A\tB"]}, "tags: 'A\\tB' is not a value of a column, without control characters"),
+        ({"tags": ["\x1b"]}, "tags: '\\x1b' is not a value of a column, without control characters"),
+        (
+            {"tag_set": "upos+feats", "tags": ["A\tB", "A"]},
+            "tags: 'A' is not the values of 2 columns, a tab between them, without control characters",
+        ),
+        ({"tag_set": None}, "data.tags is None; wanted one of 'xpos', 'upos', 'upos+feats'"),
+        ({"tag_set": ["upos"]}, "data.tags is ['upos']; wanted one of 'xpos', 'upos', 'upos+feats'"),
+        ({"words": 3}, "words is 3; wanted a list of strings"),
+        ({"features": 3}, "features is 3; wanted an object of templates"),
+    ],
+)
+def test_vocabularies_of_strangers(changes, message):
+    saved = {"tag_set": "upos", "tags": ["A"], "words": ["a"], "chars": ["a"], "features": None}
+    TagVocabulary.from_json(saved)
+    with pytest.raises(ValueError) as caught:
+        TagVocabulary.from_json({**saved, **changes})
+    assert str(caught.value) == message
 
 
 # ------------------------------------------------------------------------------------------------ numbers

@@ -225,7 +225,62 @@ def test_round_trip(treebank):
 def test_json_that_is_no_vocabulary():
     saved = Vocabulary.build(SMALL).to_json()
     for name in saved:
-        with pytest.raises(KeyError, match=name):
+        with pytest.raises(ValueError, match=f"^{name} is missing$"):
             Vocabulary.from_json({key: value for key, value in saved.items() if key != name})
     with pytest.raises(ValueError, match="root_labels"):
         Vocabulary.from_json({**saved, "root_labels": saved["root_labels"][:-1]})
+
+
+@pytest.mark.parametrize("name", ["words", "prefixes", "tags", "feats", "chars", "labels"])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (None, " is None; wanted a list of strings"),
+        ("abc", " is 'abc'; wanted a list of strings"),
+        ({"a": 1}, " is {'a': 1}; wanted a list of strings"),
+        (["a", None], r"[1] is None; wanted a string"),
+        ([["a"]], r"[0] is ['a']; wanted a string"),
+        (["a", 1, "b"], r"[1] is 1; wanted a string"),
+        (["b", "a", "b"], ": 'b' is there 2 times"),
+        (["a", "\ud800"], r": '\ud800' has half a surrogate pair"),
+    ],
+)
+def test_names_of_strangers(name, wrong, message):
+    saved = Vocabulary.build(SMALL).to_json()
+    with pytest.raises(ValueError) as caught:
+        Vocabulary.from_json({**saved, name: wrong})
+    assert str(caught.value) == name + message
+
+
+@pytest.mark.parametrize("label", ["", "a\tb", "a\nb", "\x00", "a\x1b[31m", "\x85", "\u2028"])
+def test_labels_that_cannot_be_written(label):
+    saved = Vocabulary.build(SMALL).to_json()
+    expected = f"labels: {label!r} is not a value of a column, without control characters"
+    with pytest.raises(ValueError) as caught:
+        Vocabulary.from_json({**saved, "labels": [*saved["labels"][1:], label]})
+    assert str(caught.value) == expected
+    if label and not set(label) & set("\t\n"):  # nor is it learned
+        with pytest.raises(ValueError) as caught:
+            Vocabulary.build([Sentence.from_words(["a"], heads=[0], deprels=[label])])
+        assert str(caught.value) == expected
+    # Words are only compared.
+    Vocabulary.from_json({**saved, "words": [*saved["words"], label]})
+
+
+def test_no_labels_and_wrong_root_labels():
+    saved = Vocabulary.build(SMALL).to_json()
+    for changes, message in (
+        ({"labels": []}, "labels: there are none"),
+        ({"root_labels": None}, "root_labels is None; wanted a list"),
+        ({"root_labels": [3]}, "root_labels[0] is 3; wanted two of true and false"),
+        ({"root_labels": [[True, None]]}, "root_labels[0] is [True, None]; wanted two of true and false"),
+        ({"root_labels": [[1, 0]]}, "root_labels[0] is [1, 0]; wanted two of true and false"),
+        ({"root_labels": [[True] * 3]}, "root_labels[0] is [True, True, True]; wanted two of true and false"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            Vocabulary.from_json({**saved, **changes})
+        assert str(caught.value) == message
+    for wrong in (None, [], 3, "x"):
+        with pytest.raises(ValueError) as caught:
+            Vocabulary.from_json(wrong)
+        assert str(caught.value) == f"{wrong!r}; wanted an object"

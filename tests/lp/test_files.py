@@ -179,7 +179,7 @@ def test_errors(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "before", "part", "many", "after", "message"),
     [
-        ("unique", "labels = ", "[", 9000, "", "nested too deeply"),
+        ("unique", "labels = ", "[", 9000, "", "too many lists in one another"),
         ("unique", "labels.a", ".a", 5000, " = 1", "constraint 1: labels is .*; wanted a list of strings"),
         ("unique", "labels = [3, '", "x", 500, "']", "constraint 1: labels is .*…; wanted a list of strings"),
         (

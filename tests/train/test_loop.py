@@ -18,7 +18,7 @@ import torch
 from safetensors import safe_open
 
 from gpuparse import files
-from gpuparse.config import Config
+from gpuparse.config import LIMITS, Config, Limits
 from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
 from gpuparse.decode import decode
@@ -503,8 +503,9 @@ def test_overwriting(tmp_path, moments, no_curve):
         ("1e300", 10_000, r"the weights after epoch 1 are no numbers"),
     ],
 )
-def test_numbers_out_of_range(tmp_path, rate, batch_words, what):
-    """Within an epoch, and after its only batch."""
+def test_numbers_out_of_range(tmp_path, monkeypatch, rate, batch_words, what):
+    """Within an epoch, and after its only batch; by a rate that is otherwise refused."""
+    monkeypatch.setitem(LIMITS, "training.learning_rate", Limits(0, 10**300))
     settings = (f"training.learning_rate={rate}", "training.warmup=0", f"training.batch_words={batch_words}")
     with pytest.raises(ValueError) as caught:
         run(tmp_path, *settings)

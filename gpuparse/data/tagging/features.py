@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse.data.vocab import saved_names
+from gpuparse.quote import quoted
+
 OUTSIDE = ""  # the form of what lies before and after a sentence; no word is empty
 _CACHED = 100_000  # forms; a corpus may have any number of them
 _RUNS = re.compile(r"(.)\1+")
@@ -160,10 +163,13 @@ class Features:
         return dict(zip(NAMES, self.values, strict=True))
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Features:
+    def from_json(cls, saved: Any) -> Features:
+        """The features that ``to_json`` gave; ``ValueError``, in one line, where they are none."""
+        if not isinstance(saved, dict):
+            raise ValueError(f"features is {quoted(saved)}; wanted an object of templates")
         if tuple(saved) != NAMES:
             raise ValueError("features: other templates")
-        return cls(list(saved.values()))
+        return cls([saved_names(some, f"features[{quoted(name)}]") for name, some in saved.items()])
 
 
 _NOTHING = ("",) * len(ATOMS)

@@ -15,7 +15,7 @@ class TagSet:
     """A tag is the value of a column, or of several with a tab between them, which no column can hold."""
 
     def __init__(self, name: str) -> None:
-        if name not in _COLUMNS:
+        if not isinstance(name, str) or name not in _COLUMNS:
             raise ValueError(f"data.tags is {quoted(name)}; wanted one of {', '.join(map(repr, _COLUMNS))}")
         self.name = name
         self.columns = _COLUMNS[name]

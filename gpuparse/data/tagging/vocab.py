@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging.features import Features
 from gpuparse.data.tagging.tagset import TagSet
-from gpuparse.data.vocab import ROOT, Index, Ints
+from gpuparse.data.vocab import ROOT, Index, Ints, check_columns, saved_entry, saved_names
 
 
 class TagExample(NamedTuple):
@@ -41,6 +41,7 @@ class TagVocabulary:
         self.tags, self.words, self.chars, self.features = tags, words, chars, features
         if not len(tags):
             raise ValueError("tags: there are none")
+        check_columns(tags.names, "tags", len(self.tag_set.columns))
 
     @classmethod
     def build(
@@ -95,11 +96,14 @@ class TagVocabulary:
         return {"tag_set": self.tag_set.name, **indices, "features": features}
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> TagVocabulary:
+    def from_json(cls, saved: Any) -> TagVocabulary:
+        """The vocabulary that ``to_json`` gave; ``ValueError``, in one line, where it is none."""
+        names = {name: saved_names(saved_entry(saved, name), name) for name in ("tags", "words", "chars")}
+        features = saved_entry(saved, "features")
         return cls(
-            saved["tag_set"],
-            tags=Index(saved["tags"], ()),
-            words=Index(saved["words"]),
-            chars=Index(saved["chars"]),
-            features=None if saved["features"] is None else Features.from_json(saved["features"]),
+            saved_entry(saved, "tag_set"),
+            tags=Index(names["tags"], ()),
+            words=Index(names["words"]),
+            chars=Index(names["chars"]),
+            features=None if features is None else Features.from_json(features),
         )
