@@ -102,9 +102,9 @@ class _State:
             raise KeyboardInterrupt
 
     def again(self) -> None:
-        """It was raised in vain."""
+        """It was raised in vain: once more, when what cannot be interrupted is over."""
         self.last = float("-inf")
-        _thread.interrupt_main()
+        threading.Timer(_DELAY, _interrupt).start()
 
     def watch(self, reading: int) -> None:
         """Leave if the handler is not run in time."""
@@ -116,6 +116,14 @@ class _State:
                         if time.monotonic() - came > _PATIENCE:
                             _leave()
                         time.sleep(0.05)
+
+
+def _interrupt() -> None:
+    """A Ctrl-C for the main thread."""
+    if hasattr(signal, "pthread_kill"):  # which also wakes it up
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 def _is_interrupt(kind: type[BaseException] | Any) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from rich.console import Console
 
 from gpuparse.quote import MOST, shown, visible
+from gpuparse.streams import STDOUT, naming
 
 _LONGEST = 2000  # characters of a line, whatever it is made of
 
@@ -45,7 +49,22 @@ def reason(error: BaseException) -> str:
 
 def put(text: str, end: str = "\n") -> None:
     """A text on stdout, as it is, or fit for a terminal where it is one."""
-    typer.echo(visible(text) if sys.stdout.isatty() else text, nl=bool(end))
+    with naming(STDOUT):
+        typer.echo(visible(text) if sys.stdout.isatty() else text, nl=bool(end))
+
+
+class Output(Console):
+    """Standard output for tables. What cannot be written is an error that names it."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), STDOUT)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with naming(STDOUT):
+            super().print(*objects, **options)
 
 
 def count(number: int, thing: str) -> str:

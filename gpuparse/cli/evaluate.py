@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuparse.cli.common import count, fail, put, reason
+from gpuparse.cli.common import Output, count, fail, put, reason
 from gpuparse.evaluate import Breakdown, Evaluation, Score
 from gpuparse.evaluate import evaluate as compare
 from gpuparse.quote import visible
@@ -47,7 +47,7 @@ def evaluate(
     if as_json:
         put(json.dumps(result.to_json(), indent=2, ensure_ascii=sys.stdout.isatty(), allow_nan=False))
         return
-    console = Console(highlight=False)
+    console = Output()
     _print_metrics(console, result, counts)
     if lengths or everything:
         _print_lengths(console, result.breakdown)

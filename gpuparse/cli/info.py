@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuparse import __version__, backend, selftest
-from gpuparse.cli.common import count, fail, put, size_text
+from gpuparse.cli.common import Output, count, fail, put, size_text
 from gpuparse.quote import visible
 
 _PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
@@ -30,7 +30,7 @@ def info(
 ) -> None:
     """Print versions, devices, which code each device runs, the compiler and the cache."""
     report = _report()
-    console = Console(highlight=False)
+    console = Output()
     if not as_json:
         _print_report(console, report)
     checks = _checks() if run_selftest else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,7 +20,9 @@ _TARGET = """
 from __future__ import annotations
 import os, random, time
 from pathlib import Path
-NAME, COUNT = "sick", 8
+from types import ModuleType
+NAME = "sick"
+COUNT = 8
 def one(rng: random.Random, directory: Path) -> str:
     assert not list(directory.iterdir()), "not fresh"
     (directory / "file").write_text("x")
@@ -80,18 +84,27 @@ def test_no_such_target(sick: Path) -> None:
     assert done.returncode == 2 and "no such target: nosuch; there are sick" in done.stderr
 
 
-def _targets() -> dict[str, int]:
-    """The targets of the project, and how many cases of each are run here."""
-    found = {}
-    for path in sorted(FUZZ.glob("*.py")):
-        count = re.search(r"^COUNT(?:: int)? = ([0-9_]+)", path.read_text(encoding="utf-8"), re.M)
-        if count is not None:
-            found[path.stem] = max(10, int(count[1]) // SMALL)
-    return found
+def _runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz_run", FUZZ / "run.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fuzz_run"] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize(("target", "count"), _targets().items())
-def test_a_small_part(target: str, count: int) -> None:
-    done = _run(FUZZ / "run.py", target, "--count", str(count), "--processes", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(rf" {count:,} ", done.stdout)
+@pytest.mark.parametrize("name", _runner().modules())
+def test_a_small_part(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, which has all modules; the runner itself is tested above."""
+    monkeypatch.syspath_prepend(str(FUZZ))
+    runner = _runner()
+    target = runner.load(name)
+    assert runner.constants(name) == (target.NAME, target.COUNT)
+    for number in range(max(10, target.COUNT // SMALL)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        try:
+            runner.run_case(target, number, directory)
+        except BaseException as error:
+            print(f"python fuzz/run.py {name} --case {number}")
+            raise
