@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from gpuparse import cli, startup
 from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.conllu import Sentence, read_conllu
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.parser import Parser
 
@@ -68,12 +70,15 @@ def start(program, *arguments, **options) -> subprocess.Popen:
     return process
 
 
-def forked(*arguments, streams: dict[int, int | str | None], cwd: Path | None = None, limit: int = 0) -> int:
+def forked(
+    *arguments, streams: dict[int, int | str | None], cwd: Path | None = None, limit: int = 0, memory: int = 0
+) -> int:
     """Run the command line in a copy of this process, which has all modules; the exit code.
 
     Args:
         streams: for 0, 1 and 2 a descriptor, a file to open, or None for a stream that is closed.
         limit: bytes that a file may have.
+        memory: bytes that may be allocated.
     """
     child = os.fork()
     if not child:
@@ -92,6 +97,9 @@ def forked(*arguments, streams: dict[int, int | str | None], cwd: Path | None = 
             if limit:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            if memory:
+                used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
             sys.argv = ["gpuparse", *map(str, arguments)]
             cli.main()
         except SystemExit as left:
@@ -344,3 +352,43 @@ def test_long_values_are_quoted_in_part(tmp_path):
         code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path)
         assert (code in {1, 2}, out, err.count("\n")) == (True, "", 1)
         assert "x" * 201 not in err, command[:2]
+
+
+def _with_a_long_one(path: Path, words: int) -> tuple[list[str], int]:
+    """A treebank with a long sentence in the middle; the sentences, and the line where the long one begins."""
+    some = [sentence.text for sentence in artificial_treebank(8)]
+    some.insert(4, Sentence.from_words(["word"] * words).text)
+    path.write_text("".join(some))
+    return some, 1 + "".join(some[:4]).count("\n")
+
+
+def test_a_sentence_for_which_there_is_no_memory(tmp_path, model):
+    """By the estimate: it is named, the others are parsed."""
+    some, line = _with_a_long_one(tmp_path / "a.conllu", 6000)
+    command = ["parse", model, "a.conllu", "-o", "b.conllu"]
+    code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path, memory=300_000_000)
+    assert (code, out) == (1, "")
+    named, summary, last = err.splitlines()
+    assert re.fullmatch(
+        rf"gpuparse: a\.conllu:{line}: a sentence of 6,000 words needs about \d+ MB of memory and \d+ MB are free; "
+        r"split it, or find more memory; written unparsed",
+        named,
+    )
+    assert summary.startswith("9 sentences")
+    assert last == "gpuparse: 1 sentence of 9 written unparsed"
+    written = [sentence.text for sentence in read_conllu(tmp_path / "b.conllu")]
+    assert len(written) == 9 and written[4] == some[4]
+
+
+def test_memory_that_runs_out_after_all(tmp_path, model, monkeypatch):
+    """By the allocator, where the estimate was too low."""
+    monkeypatch.setattr(Parser, "_need", lambda *_: 0)
+    some, line = _with_a_long_one(tmp_path / "a.conllu", 10_000)
+    command = ["parse", "-q", model, "a.conllu", "-o", "b.conllu"]
+    code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path, memory=300_000_000)
+    assert (code, out) == (1, "")
+    named, _ = err.splitlines()
+    assert named.startswith(f"gpuparse: a.conllu:{line}: a sentence of 10,000 words needs about")
+    assert named.endswith("which could not be had; split it, or find more memory; written unparsed")
+    written = [sentence.text for sentence in read_conllu(tmp_path / "b.conllu")]
+    assert len(written) == 9 and written[4] == some[4]

@@ -105,6 +105,6 @@ def test_a_small_part(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         directory.mkdir()
         try:
             runner.run_case(target, number, directory)
-        except BaseException as error:
+        except BaseException:
             print(f"python fuzz/run.py {name} --case {number}")
             raise
