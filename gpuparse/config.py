@@ -161,12 +161,16 @@ def parse_toml(content: bytes, where: object, most: int = MOST_BYTES) -> dict[st
         return tomllib.loads(content.decode())
     except RecursionError:
         raise ValueError(f"{where}: not TOML: too many lists in one another") from None
-    except ValueError as error:  # also of a number of thousands of digits
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{where}: not TOML: {shown(str(error))}") from None
+    except ValueError:  # Python reads no more
+        raise ValueError(f"{where}: not TOML: a number of thousands of digits") from None
 
 
 def value_of(text: str) -> Any:
     """A value as TOML has it; a bare word is a string."""
+    if text.count(".") ** 2 > _MOST_WORK:
+        return text.strip()
     try:
         (value,) = tomllib.loads(f"value = {text}").values()
     except (ValueError, RecursionError):

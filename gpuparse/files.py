@@ -17,7 +17,7 @@ from gpuparse.streams import naming
 
 # Of a JSON file. They keep the memory that it takes to read one, which is many times its size, below 2 GB.
 MOST_BYTES = 128 << 20
-MOST_VALUES = 8 << 20
+MOST_VALUES = 4 << 20
 MOST_NESTED = 32  # lists in lists
 _MOST_DIGITS = 100  # of a whole number
 _KINDS = {
@@ -121,11 +121,11 @@ def read_file(path: Path, most: int = MOST_BYTES, inside: Path | None = None) ->
     with open_file(path, inside) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            content = b"" if size > most else file.read(most + 1)
+            content = b"" if size > most else file.read(size + 1)
         except OSError as error:
             raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
-    if max(size, len(content)) > most:
-        raise ValueError(f"{path}: {max(size, len(content)):,} bytes; at most {most:,} are read")
+    if size > most:
+        raise ValueError(f"{path}: {size:,} bytes; at most {most:,} are read")
     return content
 
 
@@ -138,7 +138,7 @@ def parse_json(content: bytes, where: object) -> Any:
     """The value of a JSON text; ``ValueError``, in one line that begins with ``where``, where it is none.
 
     No object has a name twice, and numbers are finite. Numbers of more than 100 digits, more than 32 lists or objects
-    in one another and more than 8 million values are refused.
+    in one another and more than 4 million values are refused.
     """
     if count_values(content) > MOST_VALUES:
         raise ValueError(f"{where}: more than {MOST_VALUES:,} values")
@@ -150,13 +150,13 @@ def parse_json(content: bytes, where: object) -> Any:
         raise _too_deep(where) from None
     except ValueError as error:
         raise ValueError(f"{where}: not JSON: {shown(str(error))}") from None
-    level = [value]
-    for _ in range(MOST_NESTED + 1):
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MOST_NESTED):
         level = [
             inner
             for each in level
-            if isinstance(each, (dict, list))
             for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, (dict, list))
         ]
     if level:
         raise _too_deep(where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuparse import files
-from gpuparse.files import read_json, write_bytes, write_json
+from gpuparse.files import is_there, read_file, read_json, write_bytes, write_json
 
 OLD, NEW = b"old\n", b"new " * 100
 
@@ -148,3 +149,123 @@ def test_what_is_not_json(tmp_path, content):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"none\.json: cannot be read: No such file or directory$"):
         read_json(tmp_path / "none.json")
+
+
+# ------------------------------------------------------------------------------------------------ of strangers
+
+
+def refused(call, path):
+    """The line of a refusal that comes at once."""
+    began = time.perf_counter()
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert time.perf_counter() - began < 1
+    line = str(caught.value)
+    assert line.startswith(f"{path}: ") and line.isprintable() and len(line) < 700
+    return line.removeprefix(f"{path}: ")
+
+
+def test_what_is_no_file(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    os.mkfifo(path)
+    assert refused(lambda: read_file(path), path) == "a pipe; wanted a file"
+    path.unlink()
+    path.mkdir()
+    assert refused(lambda: read_file(path), path) == "a directory; wanted a file"
+    path.rmdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(tmp_path)  # names of sockets are short
+        listening.bind("x")
+        assert refused(lambda: read_file(path), path) == "a socket; wanted a file"
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert refused(lambda: read_file(path), path) == "a device; wanted a file"
+    path.unlink()
+    path.symlink_to(path)
+    assert refused(lambda: read_file(path), path) == "cannot be read: Too many levels of symbolic links"
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"x")
+    path.chmod(0)
+    assert refused(lambda: read_file(path), path) == "cannot be read: Permission denied"
+
+
+def test_links(tmp_path):
+    directory = tmp_path / "model"
+    (directory / "deep").mkdir(parents=True)
+    for place in (directory, directory / "deep", tmp_path):
+        (place / "real").write_bytes(b"real")
+    (tmp_path / "model2").mkdir()
+    (tmp_path / "model2" / "real").write_bytes(b"real")  # whose name begins with that of the directory
+    path = directory / "x"
+    for to in ("real", "deep/real", directory / "real"):
+        path.symlink_to(to)
+        assert read_file(path, inside=directory) == b"real"
+        path.unlink()
+    for to in ("../real", tmp_path / "real", "deep/../../real", "../model2/real", "/etc/passwd", ".."):
+        path.symlink_to(to)
+        assert refused(lambda: read_file(path, inside=directory), path).startswith(f"a link out of {directory}; put ")
+        path.unlink()
+    # A directory that is a link is the user's own.
+    (tmp_path / "linked").symlink_to(directory)
+    assert read_file(tmp_path / "linked" / "real", inside=tmp_path / "linked") == b"real"
+
+
+def test_files_of_any_size(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    assert read_file(path, 5) == b"12345"
+    assert refused(lambda: read_file(path, 4), path) == "5 bytes; at most 4 are read"
+    os.truncate(path, 1 << 40)
+    assert refused(lambda: read_json(path), path) == "1,099,511,627,776 bytes; at most 134,217,728 are read"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" * 10**6, "more than 32 lists or objects in one another"),
+        (b'{"a":' * 10**5, "more than 32 lists or objects in one another"),
+        (b"[" * 33 + b"]" * 33, "more than 32 lists or objects in one another"),
+        (b"[]," * 3_000_000, "more than 4,194,304 values"),
+        (b"1" * 101, "not JSON: a number of 101 digits"),
+        (b"-" + b"1" * 10**6, "not JSON: a number of 1000001 digits"),
+        (b"[NaN]", "not JSON: 'NaN' is no finite number"),
+        (b"[-Infinity]", "not JSON: '-Infinity' is no finite number"),
+        (b"1e999", "not JSON: '1e999' is no finite number"),
+        (b'{"a":1,"b":2,"a":3}', "not JSON: 'a' is there twice"),
+        (b'{"' + b"x" * 10**6 + b'":1,"' + b"x" * 10**6 + b'":1}', "not JSON: 'xxx"),
+        (b"\xff", "not JSON: 'utf-8' codec can't decode"),
+        (b"\xef\xbb\xbf{}", "not JSON: Unexpected UTF-8 BOM"),
+        (b'"\x00"', "not JSON: Invalid control character"),
+        (b"", "not JSON: Expecting value"),
+    ],
+    ids=range(15),
+)
+def test_json_of_strangers(tmp_path, content, message):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    assert refused(lambda: read_json(path), path).startswith(message)
+
+
+def test_json_within_the_limits(tmp_path):
+    path = tmp_path / "x.json"
+    for content, value in (
+        (b"[" * 32 + b"]" * 32, None),
+        (b"1" + b"0" * 99, 10**99),
+        (b"[1.5e300,-0.0,true,null]", [1.5e300, -0.0, True, None]),
+    ):
+        path.write_bytes(content)
+        assert value is None or read_json(path) == value
+        read_json(path)
+
+
+def test_is_there(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "file").write_bytes(b"")
+    assert is_there(tmp_path) and is_there(tmp_path / "link") and is_there(tmp_path / "file")
+    assert not is_there(tmp_path / "none") and not is_there(tmp_path / "file" / "x")
+    long = tmp_path / ("x" * 300)
+    assert refused(lambda: is_there(long), long) == "cannot be read: File name too long"

@@ -30,9 +30,9 @@ def saved_names(saved: Any, what: str) -> list[str]:
     """
     if not isinstance(saved, list):
         raise ValueError(f"{what} is {quoted(saved)}; wanted a list of strings")
-    for number, name in enumerate(saved):
-        if not isinstance(name, str):
-            raise ValueError(f"{what}[{number}] is {quoted(name)}; wanted a string")
+    if not set(map(type, saved)) <= {str}:
+        number = next(number for number, name in enumerate(saved) if type(name) is not str)
+        raise ValueError(f"{what}[{number}] is {quoted(saved[number])}; wanted a string")
     try:
         "".join(saved).encode()
     except UnicodeEncodeError:

@@ -18,7 +18,7 @@ from gpuparse.quote import quoted
 SETTINGS_FILE = "encoder.json"
 _SETTINGS = {"name_or_path", "layers", "max_pieces", "pooling", "freeze", "dropout"}
 _MOST_FILES = 1000
-_MOST_PARTS = 1000  # layers, experts and the like, each of them a module
+_MOST_PARTS = 500  # layers, experts and the like, each of them a module
 _MOST_NUMBER = 1 << 31
 _PARTS = re.compile(r"(^|_)(layers?|experts|blocks|depths?|stages)$")
 

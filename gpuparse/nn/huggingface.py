@@ -151,7 +151,7 @@ def _load(name: str, weights: bool) -> tuple[Any, Any, Any]:
         import transformers
     except ImportError:
         raise ValueError(
-            f"pretrained encoder {name}: transformers is not installed; pip install 'gpuparse[transformers]'"
+            f"pretrained encoder {shown(name)}: transformers is not installed; pip install 'gpuparse[transformers]'"
         ) from None
     with _quiet(transformers):
         try:
@@ -171,13 +171,13 @@ def _load(name: str, weights: bool) -> tuple[Any, Any, Any]:
                 raise
             kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
             raise ValueError(
-                f"pretrained encoder {name}: {kind}{shown(str(error))}; wanted a model of the Hugging Face hub or a "
-                "directory, with weights in safetensors"
+                f"pretrained encoder {shown(name)}: {kind}{shown(str(error))}; wanted a model of the Hugging Face hub "
+                "or a directory, with weights in safetensors"
             ) from None
     if absent:
-        raise ValueError(f"pretrained encoder {name}: {len(absent)} weights are absent, such as {absent[0]}")
+        raise ValueError(f"pretrained encoder {shown(name)}: {len(absent)} weights are absent, such as {absent[0]}")
     if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"pretrained encoder {name}: it has no fast tokeniser, which tells pieces' words")
+        raise ValueError(f"pretrained encoder {shown(name)}: it has no fast tokeniser, which tells pieces' words")
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
     if isinstance(getattr(model, "pooler", None), nn.Module):

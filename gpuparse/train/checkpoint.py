@@ -64,5 +64,27 @@ def read_position(directory: Path) -> dict[str, Any]:
     return position
 
 
+def check_position(position: dict[str, Any], directory: Path) -> None:
+    """``ValueError`` where the position of a checkpoint there is none that a run could have been at."""
+
+    def wrong(name: str, wanted: str) -> ValueError:
+        return ValueError(f"{directory / NAME}: {_WRONG}: {name} is {quoted(position.get(name))}; wanted {wanted}")
+
+    for name in ("epoch", "batch", "steps", "processes", "log_length"):
+        if type(position.get(name)) is not int or not 0 <= position[name] < 1 << 62:
+            raise wrong(name, "a whole number, 0 or more")
+    for name in ("loss", "words", "seconds", "step_seconds", "inference"):
+        if type(position.get(name)) not in (int, float):
+            raise wrong(name, "a number")
+    for name, needed in (("words", position["batch"] > 0), ("step_seconds", True)):
+        if needed and position[name] <= 0:
+            raise wrong(name, "a number above 0")
+    best = position.get("best")
+    if not isinstance(best, dict) or not all(type(value) in (int, float) for value in best.values()):
+        raise wrong("best", "scores by their names")
+    if best and type(best.get("epoch")) is not int:
+        raise wrong("best", "also the epoch that they are of")
+
+
 def _under(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in named.items() if name.startswith(prefix)}

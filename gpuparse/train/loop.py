@@ -160,7 +160,7 @@ class _Run:
         # Another configuration is named before its weights fail to fit.
         _check_same(checkpoint.read_position(self.directory), self.config, self.treebank, self.directory)
         position = checkpoint.load_checkpoint(self.directory, self.learner)
-        _check_position(position, self.directory / checkpoint.NAME)
+        checkpoint.check_position(position, self.directory)
         if position["processes"] != self.group.world:
             raise ValueError(
                 f"{self.directory}: begun by {position['processes']} processes and would go on with "
@@ -335,28 +335,6 @@ def _check_same(before: dict[str, Any], config: Config, treebank: Treebank, dire
             f"{directory}: cannot go on, the training or dev data are not what they were; "
             "put them back, or begin anew with --overwrite"
         )
-
-
-def _check_position(position: dict[str, Any], path: Path) -> None:
-    """``ValueError`` where a checkpoint's position is none that a run could have been at."""
-
-    def wrong(name: str, wanted: str) -> ValueError:
-        return ValueError(f"{path}: not a checkpoint: {name} is {quoted(position.get(name))}; wanted {wanted}")
-
-    for name in ("epoch", "batch", "steps", "processes", "log_length"):
-        if type(position.get(name)) is not int or not 0 <= position[name] < 1 << 62:
-            raise wrong(name, "a whole number, 0 or more")
-    for name in ("loss", "words", "seconds", "step_seconds", "inference"):
-        if type(position.get(name)) not in (int, float):
-            raise wrong(name, "a number")
-    for name, needed in (("words", position["batch"] > 0), ("step_seconds", True)):
-        if needed and position[name] <= 0:
-            raise wrong(name, "a number above 0")
-    best = position.get("best")
-    if not isinstance(best, dict) or not all(type(value) in (int, float) for value in best.values()):
-        raise wrong("best", "scores by their names")
-    if best and type(best.get("epoch")) is not int:
-        raise wrong("best", "also the epoch that they are of")
 
 
 def _check_directory(directory: Path, resume: bool, overwrite: bool) -> None:

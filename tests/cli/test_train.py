@@ -149,7 +149,11 @@ def test_settings(run, tmp_path):
         (["--train", "cycle.conllu"], 1, "cycle.conllu:1: no word has HEAD 0; correct HEAD"),
         (["--train", "columns.conllu"], 1, "columns.conllu:1: "),
         (["--train", "good.conllu", "--dev", "empty.conllu"], 1, "empty.conllu: no sentence to evaluate on"),
-        (["--train", "good.conllu", "--set=training.learning_rate=1e38"], 1, "training.learning_rate is 1e+38; wanted"),
+        (
+            ["--train", "good.conllu", "--set=training.learning_rate=1e38"],
+            1,
+            "training.learning_rate is 1e+38; wanted more than 0, at most 1000",
+        ),
         (["--resume", "--overwrite"], 2, "choose one"),
         (["--device", "moon"], 1, "'moon' is not to be had"),
     ],

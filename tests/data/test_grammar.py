@@ -344,12 +344,34 @@ def test_not_whole(models, tmp_path):
     with pytest.raises(ValueError, match=r"counted\.json: of format 0, and 1 is wanted"):
         CountedModels.load(path)
     (tmp_path / "counted.json").write_text(json.dumps({"format": 1, "symbols": []}))
-    with pytest.raises(ValueError, match=r"'tags' is missing"):
+    with pytest.raises(ValueError, match=r"counted\.json: words is missing; count anew"):
         CountedModels.load(path)
     models.save(path)
     (tmp_path / "counted.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"counted\.safetensors: not safetensors"):
         CountedModels.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"symbols": None}, ".json: symbols is None; wanted a list of strings; count anew"),
+        ({"words": [None]}, ".json: words[0] is None; wanted a string; count anew"),
+        ({"classes": 3}, ".json: classes is 3; wanted a list of strings; count anew"),
+        ({"tags": True}, ".json: tags is True; wanted 1 to the "),
+        ({"tags": 10**6}, ".json: tags is 1000000; wanted 1 to the "),
+        ({"tags": 1}, ".safetensors: 'emissions' has the shape ["),
+        ({"words": []}, ".safetensors: 'emissions' has the shape ["),
+        ({"strength": "x"}, ".json: strength is 'x'; wanted a number; count anew"),
+    ],
+)
+def test_names_of_strangers(models, tmp_path, changes, message):
+    models.save(tmp_path / "counted")
+    names = json.loads((tmp_path / "counted.json").read_text())
+    (tmp_path / "counted.json").write_text(json.dumps({**names, **changes}))
+    with pytest.raises(ValueError) as caught:
+        CountedModels.load(tmp_path / "counted")
+    assert str(caught.value).startswith(f"{tmp_path / 'counted'}{message}") and "\n" not in str(caught.value)
 
 
 def test_options(sentences):

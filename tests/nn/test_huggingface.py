@@ -13,7 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuparse.config import Config
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.vocab import Vocabulary
 from gpuparse.nn.huggingface import PretrainedEncoder, _windows
+from gpuparse.parser import Parser
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -372,3 +376,114 @@ def test_the_reference_is_one(models):
     found = PretrainedEncoder(models / "bert").eval()(SENTENCES).detach().flatten(0, 1)
     distinct = np.unique(found.numpy().round(3), axis=0)
     assert len(distinct) == 3 + 13 + 1  # roots, words, padding
+
+
+# ------------------------------------------------------------------------------------------------ of strangers
+
+
+@pytest.fixture
+def saved(models, tmp_path):
+    """The files of an encoder within a model."""
+    PretrainedEncoder(models / "bert", layers=2).save(tmp_path / "encoder")
+    return tmp_path / "encoder"
+
+
+def refused(directory):
+    with pytest.raises(ValueError) as caught, torch.device("meta"):
+        PretrainedEncoder.from_directory(directory)
+    line = str(caught.value)
+    assert line.isprintable() and len(line) < 1000
+    return line
+
+
+def change(file, **changes):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("layers", value) for value in (0, 10**9, 1.5, True, None, "2")),
+        *(("max_pieces", value) for value in (0, -1, 2**40, 1.5, "x", [])),
+        *(("dropout", value) for value in (1, -0.5, None, "0")),
+        *(("freeze", value) for value in (0, None, "x")),
+        *(("pooling", value) for value in (None, 3)),
+        *(("name_or_path", value) for value in (None, 3)),
+    ],
+)
+def test_settings_of_strangers(saved, name, value):
+    change(saved / "encoder.json", **{name: value})
+    assert refused(saved) == f"{saved / 'encoder.json'}: {name} is {value!r}; save the model again"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "most"),
+    [
+        *(("num_hidden_layers", value, "500") for value in (10**9, 501)),
+        ("hidden_size", 10**12, "2,147,483,648"),
+        ("vocab_size", -(10**12), "2,147,483,648"),
+    ],
+)
+def test_configurations_that_would_never_end(saved, name, value, most):
+    change(saved / "config.json", **{name: value})
+    assert refused(saved) == f"{saved / 'config.json'}: {name!r} is {value}; wanted at most {most}"
+
+
+@pytest.mark.parametrize("value", ["/etc/passwd", "../x", "a/b", "a\\b"])
+def test_names_of_files_elsewhere(saved, value):
+    change(saved / "tokenizer_config.json", vocab_file=value)
+    expected = f"{saved / 'tokenizer_config.json'}: 'vocab_file' is {value!r}, a file elsewhere; wanted one beside it"
+    assert refused(saved) == expected
+
+
+def test_code_that_comes_along_is_not_run(saved):
+    (saved / "code.py").write_text("raise SystemExit('run')\n")
+    change(saved / "config.json", model_type="mine", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
+    assert refused(saved).startswith(f"pretrained encoder {saved}: ")
+
+
+def test_files_of_an_encoder(saved, tmp_path):
+    outside = tmp_path / "outside"
+    file = saved / "tokenizer.json"
+    content = file.read_bytes()
+    outside.write_bytes(content)
+    file.unlink()
+    os.mkfifo(file)
+    assert refused(saved) == f"{file}: a pipe; wanted a file"
+    file.unlink()
+    file.symlink_to(outside)
+    assert refused(saved) == f"{file}: a link out of {saved}; put the file itself there"
+    file.unlink()
+    file.write_bytes(content)
+    (saved / "more").symlink_to("/")
+    assert refused(saved) == f"{saved / 'more'}: a link; put the directory itself there"
+    (saved / "more").unlink()
+    os.truncate(file, 1 << 40)
+    assert refused(saved) == f"{file}: 1,099,511,627,776 bytes; at most 134,217,728 are read"
+    file.write_bytes(content)
+    PretrainedEncoder.from_directory(saved)
+    saved.rename(tmp_path / "elsewhere")
+    saved.symlink_to("elsewhere")
+    assert refused(saved) == f"{saved}: a link; put the directory itself there"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "encoder.json"])
+def test_broken_files_of_an_encoder(saved, name):
+    file = saved / name
+    content = file.read_bytes()
+    for broken in (b"", b"[" * 10**5, b"null", b"[]", b'{"a": 1}', content[: len(content) // 2], b"\xff" + content):
+        file.write_bytes(broken)
+        if name != "tokenizer_config.json" or broken[:1] not in b"{n":  # which may be nearly anything
+            assert str(saved) in refused(saved)
+
+
+def test_an_encoder_of_another_size(models, tmp_path):
+    """Its weights do not fit, which is seen before they are made."""
+    treebank = list(artificial_treebank(10, seed=1))
+    overrides = ["scorer.hidden=4", "scorer.layers=1", "scorer.arc=4", "scorer.label=4"]
+    config = Config.load(None, [f"scorer.pretrained={models / 'bert'}", *overrides])
+    Parser.new(config, Vocabulary.build(treebank)).save(tmp_path / "model")
+    change(tmp_path / "model" / "encoder" / "config.json", vocab_size=2**30, hidden_size=2**20, num_hidden_layers=99)
+    with pytest.raises(ValueError, match=r"model\.safetensors: not the weights of this model: 'pretrained\.") as caught:
+        Parser.load(tmp_path / "model")
+    one_line(caught)

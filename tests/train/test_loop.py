@@ -505,7 +505,7 @@ def test_overwriting(tmp_path, moments, no_curve):
 )
 def test_numbers_out_of_range(tmp_path, monkeypatch, rate, batch_words, what):
     """Within an epoch, and after its only batch; by a rate that is otherwise refused."""
-    monkeypatch.setitem(LIMITS, "training.learning_rate", Limits(0, 10**300))
+    monkeypatch.setitem(LIMITS, "training.learning_rate", Limits(0, 10**301))
     settings = (f"training.learning_rate={rate}", "training.warmup=0", f"training.batch_words={batch_words}")
     with pytest.raises(ValueError) as caught:
         run(tmp_path, *settings)

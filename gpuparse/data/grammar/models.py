@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 
 from gpuparse.data.constituents import lexicalise_sentence, tags_of
@@ -19,8 +17,11 @@ from gpuparse.data.grammar.emissions import Emissions
 from gpuparse.data.grammar.rules import read_grammar
 from gpuparse.data.grammar.trigrams import Trigrams
 from gpuparse.data.sentence import Sentence
-from gpuparse.files import json_bytes, read_json, write_together
+from gpuparse.data.vocab import saved_entry, saved_names
+from gpuparse.files import is_there, json_bytes, read_json, write_together
 from gpuparse.grammars import Grammar
+from gpuparse.quote import quoted
+from gpuparse.tensors import Outline, check_outlines, read_header, read_tensors
 
 FORMAT = 1
 _TENSORS = ("parents", "lefts", "rights", "heads", "scores", "roots")
@@ -64,32 +65,62 @@ class CountedModels:
         """Read what ``save`` has written; ``ValueError``, in one line, where it is not whole."""
         json_path, tensor_path = _files(path)
         for file in (json_path, tensor_path):
-            if not file.is_file():
+            if not is_there(file):
                 raise ValueError(f"{file}: there is no such file; CountedModels.save writes it")
         names = read_json(json_path)
         found = names.get("format") if isinstance(names, dict) else None
-        if found != FORMAT:
-            raise ValueError(f"{json_path}: of format {found}, and {FORMAT} is wanted; count anew")
+        if type(found) is not int or found != FORMAT:
+            raise ValueError(f"{json_path}: of format {quoted(found)}, and {FORMAT} is wanted; count anew")
         try:
-            tensors = load_file(tensor_path)
-        except SafetensorError as error:
-            raise ValueError(f"{tensor_path}: not safetensors: {error}") from None
+            _check_names(names)
+        except ValueError as error:
+            raise ValueError(f"{json_path}: {error}; count anew") from None
+        outlines = read_header(tensor_path).tensors
         try:
-            T = names["tags"]
-            tags = names["symbols"][:T]
-            parts = {name: tensors[f"grammar.{name}"] for name in _TENSORS}
-            emissions = Emissions(tags, names["words"], names["classes"], tensors["emissions"])
-            counts = {
-                name: Counts(tensors[f"bilexical.{name}.keys"], tensors[f"bilexical.{name}.values"]) for name in NAMES
-            }
-            return cls(
-                Grammar(tuple(names["symbols"]), T, **parts),
-                emissions,
-                Trigrams(tags, tensors["trigrams"]),
-                Bilexical(emissions, tensors["priors"], counts, names["strength"]),
-            )
-        except KeyError as error:
-            raise ValueError(f"{json_path}: {error} is missing, there or in {tensor_path.name}; count anew") from None
+            check_outlines(outlines, _wanted(names, outlines))
+        except ValueError as error:
+            raise ValueError(f"{tensor_path}: {error} by {json_path.name}; count anew") from None
+        tensors = read_tensors(tensor_path)
+        T = names["tags"]
+        tags = names["symbols"][:T]
+        parts = {name: tensors[f"grammar.{name}"] for name in _TENSORS}
+        emissions = Emissions(tags, names["words"], names["classes"], tensors["emissions"])
+        counts = {
+            name: Counts(tensors[f"bilexical.{name}.keys"], tensors[f"bilexical.{name}.values"]) for name in NAMES
+        }
+        return cls(
+            Grammar(tuple(names["symbols"]), T, **parts),
+            emissions,
+            Trigrams(tags, tensors["trigrams"]),
+            Bilexical(emissions, tensors["priors"], counts, names["strength"]),
+        )
+
+
+def _check_names(names: dict[str, Any]) -> None:
+    for name in ("symbols", "words", "classes"):
+        saved_names(saved_entry(names, name), name)
+    tags, strength = saved_entry(names, "tags"), saved_entry(names, "strength")
+    if type(tags) is not int or not 1 <= tags <= len(names["symbols"]):
+        raise ValueError(f"tags is {quoted(tags)}; wanted 1 to the {len(names['symbols'])} symbols")
+    if type(strength) not in (int, float):
+        raise ValueError(f"strength is {quoted(strength)}; wanted a number")
+
+
+def _wanted(names: dict[str, Any], found: Mapping[str, Outline]) -> dict[str, Outline]:
+    """What tensors there have to be; how many rules and counts is for the file to say."""
+    T, S, V = names["tags"], len(names["symbols"]), len(names["words"]) + len(names["classes"])
+
+    def length(name: str) -> tuple[int, ...]:
+        return found[name].shape[:1] if name in found and found[name].shape else (0,)
+
+    rules = length("grammar.scores")
+    wanted = {f"grammar.{name}": Outline(rules, torch.int64) for name in ("parents", "lefts", "rights", "heads")}
+    floats = {"grammar.scores": rules, "grammar.roots": (S,), "emissions": (V, T), "trigrams": (T + 1,) * 3}
+    wanted |= {name: Outline(shape, torch.float32) for name, shape in {**floats, "priors": (T,)}.items()}
+    for name in NAMES:
+        own = length(f"bilexical.{name}.keys")
+        wanted |= {f"bilexical.{name}.{what}": Outline(own, torch.int64) for what in ("keys", "values")}
+    return wanted
 
 
 def read_models(

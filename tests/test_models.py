@@ -1,0 +1,396 @@
+"""Directories of models that a stranger or a broken disk made: refused in one line, at once, before memory is taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import struct
+import time
+import tracemalloc
+
+import pytest
+import torch
+from safetensors.torch import load_file, save, save_file
+from typer.testing import CliRunner
+
+from gpuparse.cli import app
+from gpuparse.config import Config
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.nn import saved as saved_models
+from gpuparse.parser import Parser
+from gpuparse.tagger import Tagger
+from gpuparse.train.tagging import tag_vocabulary
+
+TINY = [
+    *("scorer.word=6", "scorer.char=4", "scorer.chars=6", "scorer.tag=4", "scorer.feats=3", "scorer.hidden=8"),
+    *("scorer.layers=1", "scorer.arc=8", "scorer.label=6", "scorer.bits=8", "scorer.label_bits=7"),
+]
+KINDS = {
+    "biaffine": [],
+    "trilinear": ["scorer.grandparents=3", "scorer.siblings=2"],
+    "templates": ["scorer.kind=templates", "scorer.grandparents=1"],
+    "tagger": ["task=tag"],
+    "bilstm tagger": ["task=tag", "scorer.kind=bilstm+templates"],
+}
+FILES = ("config.toml", "model.json", "model.safetensors", "vocabulary.json")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A model of each kind."""
+    directory = tmp_path_factory.mktemp("models")
+    treebank = list(artificial_treebank(20, seed=9))
+    for name, settings in KINDS.items():
+        config = Config.load(None, [*TINY, *settings])
+        if config.task == "parse":
+            Parser.new(config, Vocabulary.build(treebank)).save(directory / name)
+        else:
+            Tagger.new(config, tag_vocabulary(config, treebank)).save(directory / name)
+    return directory
+
+
+@pytest.fixture(params=KINDS)
+def model(request, made, tmp_path):
+    """A copy to break, of each kind."""
+    shutil.copytree(made / request.param, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def biaffine(made, tmp_path):
+    shutil.copytree(made / "biaffine", tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def tagger(made, tmp_path):
+    shutil.copytree(made / "tagger", tmp_path / "model")
+    return tmp_path / "model"
+
+
+def kind_of(path):
+    return Tagger if 'task = "tag"' in (path / "config.toml").read_text() else Parser
+
+
+def refused(path, kind=None):
+    """The line of a refusal: at once, without much memory, of a moderate length."""
+    kind = kind or kind_of(path)
+    began, peak = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError) as caught:
+        kind.load(path)
+    assert time.perf_counter() - began < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 200_000  # kB; a file or two of a megabyte
+    line = str(caught.value)
+    assert line.startswith(str(path)) and line.isprintable() and len(line) < 1000
+    return line.removeprefix(str(path))
+
+
+def rewrite(file, **changes):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def set_to(path, name, value):
+    """Another value of a setting in config.toml."""
+    text = (path / "config.toml").read_text()
+    lines = [f"{name} = {value}" if line.startswith(f"{name} = ") else line for line in text.split("\n")]
+    assert text != "\n".join(lines)
+    (path / "config.toml").write_text("\n".join(lines))
+
+
+# ------------------------------------------------------------------------------------------------ what is whole
+
+
+def test_saved_again_it_is_the_same_to_the_byte(model, tmp_path):
+    kind_of(model).load(model).save(tmp_path / "again")
+    for name in FILES:
+        assert (tmp_path / "again" / name).read_bytes() == (model / name).read_bytes()
+
+
+def test_weights_of_another_precision(biaffine):
+    """They are read as what they should be."""
+    parser = Parser.load(biaffine)
+    save_file(
+        {name: value.double() for name, value in parser.scorer.state_dict().items()}, biaffine / "model.safetensors"
+    )
+    again = Parser.load(biaffine)
+    for one, other in zip(parser.scorer.parameters(), again.scorer.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+# ------------------------------------------------------------------------------------------------ sizes
+
+
+def test_sizes_beyond_the_limits(biaffine):
+    set_to(biaffine, "hidden", 10**9)
+    assert refused(biaffine) == "/config.toml: scorer.hidden is 1000000000; wanted 1 to 65536"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "weight", "found", "wanted"),
+    [
+        ("hidden", 60_000, "encoder.onward.0.weight_ih_l0", "[32, 19]", "[240000, 19]"),
+        ("arc", 65_536, "arcs.weight", "[9, 8]", "[65537, 65536]"),
+        ("label", 65_536, "labels.weight", r"[\d+, 7, 7]", r"[\d+, 65537, 65537]"),
+        ("word", 65_536, "embedding.word.weight", r"[\d+, 6]", r"[\d+, 65536]"),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have(biaffine, monkeypatch, name, value, weight, found, wanted):
+    """The file, the weight and both shapes are named, and nothing of that size is made."""
+    set_to(biaffine, name, value)
+    made = []
+    build = saved_models.load_weights
+    monkeypatch.setattr(saved_models, "load_weights", lambda *given: made.append(build(*given)))
+    began = time.perf_counter()
+    line = refused(biaffine)
+    assert time.perf_counter() - began < 0.5 and not made
+    pattern = f"/model.safetensors: not the weights of this model: '{weight}' has the shape {found}, and {wanted} is "
+    assert line.startswith(pattern) or matches(pattern, line)
+    assert line.endswith("is wanted by config.toml and vocabulary.json")
+
+
+def matches(pattern, line):
+    return re.match(re.escape(pattern).replace(r"\\d\+", r"\d+"), line)
+
+
+@pytest.mark.parametrize(("name", "value"), [("layers", 100), ("grandparents", 65_536), ("siblings", 65_536)])
+def test_weights_that_are_missing(biaffine, name, value):
+    set_to(biaffine, name, value)
+    line = refused(biaffine)
+    assert line.startswith("/model.safetensors: not the weights of this model: '") and " is missing, and [" in line
+
+
+def test_tables_of_templates(made, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(made / "templates", path)
+    set_to(path, "bits", 30)
+    line = refused(path)
+    assert line.startswith("/model.safetensors: not the weights of this model: 'weights' has the shape [")
+    set_to(path, "bits", 1)
+    assert refused(path).startswith(": config.toml or vocabulary.json: template '")
+
+
+def test_a_vocabulary_of_another_size(model):
+    """Every list that has weights."""
+    saved = json.loads((model / "vocabulary.json").read_text())
+    names = ("tags",) if kind_of(model) is Tagger else ("words", "tags", "feats", "chars", "labels")
+    for name in names:
+        if "templates" in (model / "config.toml").read_text() and name in ("chars", "feats"):
+            continue
+        more = {name: [*saved[name], *(f"new{number}" for number in range(50_000))]}
+        if name == "labels":
+            more["root_labels"] = [*saved["root_labels"], *[[True, True]] * 50_000]
+        (model / "vocabulary.json").write_text(json.dumps({**saved, **more}))
+        assert refused(model).startswith("/model.safetensors: not the weights of this model: ")
+
+
+# ------------------------------------------------------------------------------------------------ weights
+
+
+def test_no_numbers(model):
+    file = model / "model.safetensors"
+    weights = load_file(file)
+    for name in (min(weights), max(weights)):
+        for wrong in (torch.nan, torch.inf, -torch.inf):
+            broken = weights[name].clone()
+            broken.view(-1)[-1] = wrong
+            save_file({**weights, name: broken}, file)
+            line = refused(model)
+            assert (
+                line
+                == f"/model.safetensors: '{name}' has a NaN or an infinity; the file is damaged, or training diverged"
+            )
+
+
+def test_headers(model):
+    """The header is read as carefully as ``test_tensors`` has it."""
+    file = model / "model.safetensors"
+    content = file.read_bytes()
+    for header in (b"[" * 100_000, b"null", b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,1099511627776]}}'):
+        file.write_bytes(struct.pack("<Q", len(header)) + header)
+        assert refused(model).startswith("/model.safetensors: not the weights of this model: ")
+    for length in (0, 1 << 31, (1 << 64) - 1):
+        file.write_bytes(struct.pack("<Q", length) + content[8:])
+        assert refused(model).startswith("/model.safetensors: not the weights of this model: ")
+
+
+def test_whole_numbers_for_weights(biaffine):
+    weights = load_file(biaffine / "model.safetensors")
+    (biaffine / "model.safetensors").write_bytes(save({**weights, "arcs.weight": weights["arcs.weight"].int()}))
+    line = refused(biaffine)
+    assert line.endswith("'arcs.weight' is int32, and float32 is wanted by config.toml and vocabulary.json")
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+
+@pytest.mark.parametrize("name", ["model.json", "vocabulary.json"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" * 10**6, "more than 32 lists or objects in one another"),
+        (b'{"a":' * 10**5, "more than 32 lists or objects in one another"),
+        (b'{"format":1,"format":1}', "not JSON: 'format' is there twice"),
+        (b'{"format":' + b"1" * 5000 + b"}", "not JSON: a number of 5000 digits"),
+        (b'{"format":NaN}', "not JSON: 'NaN' is no finite number"),
+        (b'{"format":"\xff"}', "not JSON: 'utf-8' codec can't decode"),
+        (b'{"format":"\x00"}', "not JSON: Invalid control character"),
+    ],
+    ids=range(7),
+)
+def test_json_of_strangers(model, name, content, message):
+    (model / name).write_bytes(content)
+    assert refused(model).startswith(f"/{name}: {message}")
+
+
+@pytest.mark.parametrize("results", [None, 3, [], "x" * 10**5])
+def test_results_of_another_kind(biaffine, results):
+    rewrite(biaffine / "model.json", results=results)
+    assert refused(biaffine).startswith("/model.json: results is ")
+
+
+@pytest.mark.parametrize("task", [None, 3, [], {}, "x" * 10**5, "\x1b[31m"])
+def test_tasks_that_there_are_not(biaffine, task):
+    rewrite(biaffine / "model.json", task=task)
+    assert refused(biaffine).startswith(": holds a ")
+    rewrite(biaffine / "model.json", format=task, gpuparse=task)
+    assert refused(biaffine).startswith(": a model of format ")
+
+
+def test_files_that_are_huge(model):
+    kind = kind_of(model)
+    for name, most in (("model.json", 1 << 20), ("config.toml", 1 << 16), ("vocabulary.json", 1 << 27)):
+        content = (model / name).read_bytes()
+        os.truncate(model / name, 1 << 40)  # a hole
+        assert refused(model, kind) == f"/{name}: 1,099,511,627,776 bytes; at most {most:,} are read"
+        (model / name).write_bytes(content)
+
+
+def test_a_null_label(biaffine):
+    file = biaffine / "vocabulary.json"
+    labels = json.loads(file.read_text())["labels"]
+    for wrong, message in (
+        ([None, *labels[1:]], "labels[0] is None; wanted a string"),
+        ([["x"], *labels[1:]], "labels[0] is ['x']; wanted a string"),
+        ([labels[1], *labels[1:]], f"labels: {labels[1]!r} is there 2 times"),
+        (["\x1b[31m", *labels[1:]], r"labels: '\x1b[31m' is not a value of a column, without control characters"),
+        (["a\nb", *labels[1:]], r"labels: 'a\nb' is not a value of a column, without control characters"),
+        ([], "labels: there are none"),
+    ):
+        rewrite(file, labels=wrong)
+        assert refused(biaffine) == f"/vocabulary.json: not a vocabulary of this version: {message}"
+
+
+def test_a_null_tag(tagger):
+    file = tagger / "vocabulary.json"
+    tags = json.loads(file.read_text())["tags"]
+    for wrong, message in (
+        ([None, *tags[1:]], "tags[0] is None; wanted a string"),
+        ([tags[1], *tags[1:]], f"tags: {tags[1]!r} is there 2 times"),
+        (["\x00", *tags[1:]], r"tags: '\x00' is not a value of a column, without control characters"),
+    ):
+        rewrite(file, tags=wrong)
+        assert refused(tagger) == f"/vocabulary.json: not a vocabulary of this version: {message}"
+    rewrite(file, tags=tags, features=None)
+    assert refused(tagger).startswith(": config.toml or vocabulary.json: vocabulary: features are wanted for templates")
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file(model, name, tmp_path):
+    file = model / name
+    content = file.read_bytes()
+    kind = kind_of(model)
+    file.unlink()
+    os.mkfifo(file)
+    assert refused(model, kind) == f"/{name}: a pipe; wanted a file"
+    file.unlink()
+    file.mkdir()
+    assert refused(model, kind) == f"/{name}: a directory; wanted a file"
+    file.rmdir()
+    (tmp_path / "outside").write_bytes(content)
+    for to in (tmp_path / "outside", "../outside", "/dev/zero", "/"):
+        file.symlink_to(to)
+        assert refused(model, kind) == f"/{name}: a link out of {model}; put the file itself there"
+        file.unlink()
+    file.symlink_to(name)
+    assert refused(model, kind) == f"/{name}: cannot be read: Too many levels of symbolic links"
+    file.unlink()
+    file.symlink_to("nowhere")
+    assert refused(model, kind) == f"/{name}: cannot be read: No such file or directory"
+    file.unlink()
+    (model / "real").write_bytes(content)
+    file.symlink_to("real")  # within the directory
+    kind.load(model)
+
+
+def test_a_directory_by_a_link(model, tmp_path):
+    (tmp_path / "link").symlink_to(model)
+    kind_of(model).load(tmp_path / "link")
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+
+def test_memory_of_a_vocabulary_that_is_refused(biaffine):
+    """By its punctuation, before it is parsed."""
+    (biaffine / "vocabulary.json").write_bytes(b"[" + b"[],{}," * 3_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more than 4,194,304 values"):
+            Parser.load(biaffine)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_vocabulary_that_could_not_be_read_again_is_not_saved(biaffine, tmp_path, monkeypatch):
+    parser = Parser.load(biaffine)
+    monkeypatch.setattr(saved_models, "MOST_VALUES", 10)
+    with pytest.raises(
+        ValueError, match=r"^vocabulary: [\d,]+ bytes, [\d,]+ values; a model has at most .* raise data"
+    ):
+        parser.save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def one_line(result):
+    assert result.exit_code == 1, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("gpuparse: ") and len(lines[0]) < 1000 and not result.stdout
+    return lines[0].removeprefix("gpuparse: ")
+
+
+def test_commands(made, tmp_path):
+    """One line and 1, for each of the ways to be wrong."""
+    (tmp_path / "in.conllu").write_text("1\ta\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n")
+    for command, kind in (("parse", "biaffine"), ("tag", "tagger")):
+        path = tmp_path / command
+        shutil.copytree(made / kind, path)
+        assert run(command, path, tmp_path / "in.conllu").exit_code == 0
+        (path / "encoder").symlink_to("/")  # which is not looked at
+        assert run(command, path, tmp_path / "in.conllu").exit_code == 0
+        vocabulary = (path / "vocabulary.json").read_bytes()
+        rewrite(path / "vocabulary.json", words=[None])
+        assert "words[0] is None; wanted a string" in one_line(run(command, path, tmp_path / "in.conllu"))
+        (path / "vocabulary.json").write_bytes(b"[" * 10**5)
+        assert "lists or objects in one another" in one_line(run(command, path, tmp_path / "in.conllu"))
+        (path / "vocabulary.json").write_bytes(vocabulary)
+        set_to(path, "batch_words", "nan")
+        assert "training.batch_words is nan; wanted" in one_line(run(command, path, tmp_path / "in.conllu"))
+        (path / "config.toml").unlink()
+        os.mkfifo(path / "config.toml")
+        assert "config.toml: a pipe; wanted a file" in one_line(run(command, path, tmp_path / "in.conllu"))
