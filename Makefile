@@ -18,13 +18,14 @@ find-compiler = for c in $(COMPILERS); do command -v "$$c" >/dev/null 2>&1 && ex
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench clean distclean compiler compiler-wanted
+.PHONY: help demo test lint bench fuzz clean distclean compiler compiler-wanted
 
 help:
 	@echo "make demo       train a parser on the built-in treebank, parse, evaluate, draw (a minute or two): files in demo/"
 	@echo "make test       every check: format, types, layers, tests"
 	@echo "make lint       the same without the tests"
 	@echo "make bench      the table of figures"
+	@echo "make fuzz       random input by the hundred thousand, counted (hours; FUZZ=\"conllu --count 1000\": a part)"
 	@echo "make clean      remove caches, build outputs and demo/ (distclean: the .venv too)"
 	@echo
 	@echo "Settings: PYTHON=$(PYTHON) TORCH_VERSION=$(TORCH_VERSION) JOBS=$(JOBS) CXX=<compiler>"
@@ -48,6 +49,9 @@ lint: $(VENV)/.installed-test
 
 bench: compiler-wanted $(VENV)/.installed-bench
 	@$(PY) bench/first_order.py
+
+fuzz: compiler-wanted $(VENV)/.installed-test
+	@$(PY) fuzz/run.py --processes $(JOBS) $(FUZZ)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo

@@ -2,6 +2,11 @@
 
 __version__ = "0.1.0"
 
+from gpuparse import startup
+
+if startup.is_command():  # what follows takes seconds
+    startup.begin()
+
 from gpuparse.bp import BeliefPropagation
 from gpuparse.chain import Tagging, Transitions, viterbi
 from gpuparse.decode import Parse, decode

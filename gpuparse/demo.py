@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from gpuparse import startup
 from gpuparse.config import Config, ScorerConfig, TrainingConfig
 from gpuparse.data.artificial import builtin_treebank
 from gpuparse.data.conllu import Sentence, write_conllu
@@ -63,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # fast enough, and threads that share busy cores wait for each other
     try:
-        _run(Path(given.directory), given.quick)
+        with startup.interruptible():
+            _run(Path(given.directory), given.quick)
     except (ValueError, OSError) as error:
         print(f"gpuparse: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuparse.quote import quoted, shown
+from gpuparse.streams import naming
 
 # Of a JSON file. They keep the memory that it takes to read one, which is many times its size, below 2 GB.
 MOST_BYTES = 128 << 20
@@ -44,7 +45,7 @@ def write_together(contents: Mapping[Path, bytes], first_remove: Path | None = N
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary[path] = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            with os.fdopen(handle, "wb") as file:
+            with naming(path), os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

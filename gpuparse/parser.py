@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from gpuparse.config import Config
 from gpuparse.data.batches import Batch, batches_by_length, collate
-from gpuparse.data.given import Words, as_sentences
+from gpuparse.data.given import Words, as_sentences, unfit
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
@@ -26,6 +27,7 @@ from gpuparse.lp.second_order import SecondOrder, hopeful
 from gpuparse.nn.build import build_scorer
 from gpuparse.nn.saved import load_scorer, load_weights, no_vocabulary, read_model, write_model
 from gpuparse.nn.scorer import Scored
+from gpuparse.room import NoRoom, in_parts
 from gpuparse.scores import Scores
 
 BATCH_WORDS = 4000
@@ -104,12 +106,17 @@ class Parser:
         """Parse sentences given as lists of words, of (word, tag) pairs, or as CoNLL-U sentences.
 
         Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC. A
-        sentence for which constraints do not hold, or not with a proof, has a comment ``# constraints = ...``.
+        sentence for which constraints do not hold, or not with a proof, has a comment ``# constraints = ...``. One
+        whose scores do not fit into memory is left as it is, and a warning names it.
         """
         given = as_sentences(sentences)
+        left: dict[int, ConlluError] = {}
+        predictions = self.predict(given, **{"on_unfit": left.__setitem__, **options})
+        for index, error in left.items():
+            warnings.warn(f"sentence {index}: {error}; left unparsed", stacklevel=2)
         return [
-            prediction.fill(sentence, prediction.confidence is not None)
-            for sentence, prediction in zip(given, self.predict(given, **options), strict=True)
+            sentence if index in left else prediction.fill(sentence, prediction.confidence is not None)
+            for index, (sentence, prediction) in enumerate(zip(given, predictions, strict=True))
         ]
 
     def predict(
@@ -124,6 +131,7 @@ class Parser:
         constraints: Iterable[Constraint] = (),
         time_limit: float = TIME_LIMIT,
         batch_words: int = BATCH_WORDS,
+        on_unfit: Callable[[int, ConlluError], None] | None = None,
     ) -> list[Prediction]:
         """Heads and labels of sentences, in their order.
 
@@ -138,8 +146,11 @@ class Parser:
                 nothing was found in time. ``Prediction.constraints`` says so, and ``constrained`` counts these.
             time_limit: seconds for one sentence under constraints.
             batch_words: nodes of a batch, padding counted.
+            on_unfit: called with the index of a sentence that does not fit into memory, and what there is to say of it,
+                in place of an error; its prediction is empty.
 
-        A malformed sentence is a ``ConlluError`` that names its file and line.
+        A malformed sentence is a ``ConlluError`` that names its file and line, and so is one whose scores do not fit
+        into memory, by an estimate or, where that was too low, by a trial. A batch that does not fit is halved.
         """
         training = self.config.training
         projective = (training.projective if projective is None else projective) or method == "eisner"
@@ -150,25 +161,50 @@ class Parser:
         constraints = as_constraints(constraints)
         self.scorer.eval()
         done = [Prediction([], [], [] if confidence else None) for _ in sentences]
+
+        def need(some: Sequence[Sentence]) -> int:
+            nodes = 1 + max(map(len, some))
+            return len(some) * self._need(nodes, method, projective, confidence, bool(constraints))
+
+        def run(some: Sequence[Sentence]) -> list[Prediction]:
+            limits = self._limits(some, constraints, projective, time_limit)
+            return self._predict(self._batch(some), decoding, confidence, limits)
+
+        wanted = [index for index, sentence in enumerate(sentences) if len(sentence)]
         with torch.inference_mode():
-            for indices, batch in self._batches(sentences, batch_words):
-                limits = self._limits([sentences[index] for index in indices], constraints, projective, time_limit)
-                predictions = self._predict(batch, decoding, confidence, limits)
-                for index, prediction in zip(indices, predictions, strict=True):
-                    done[index] = prediction
+            for places in batches_by_length([len(sentences[index]) for index in wanted], batch_words):
+                indices = [wanted[place] for place in places]
+                found = in_parts([sentences[index] for index in indices], need, run, self.device)
+                for index, result in zip(indices, found, strict=True):
+                    if not isinstance(result, NoRoom):
+                        done[index] = result
+                    elif on_unfit is None:
+                        raise unfit(sentences[index], result)
+                    else:
+                        on_unfit(index, unfit(sentences[index], result))
         return done
 
-    def _batches(self, sentences: Sequence[Sentence], budget: int) -> Iterator[tuple[list[int], Batch]]:
-        wanted = [index for index, sentence in enumerate(sentences) if len(sentence)]
-        for places in batches_by_length([len(sentences[index]) for index in wanted], budget):
-            with self._timed("batch"):
-                indices = [wanted[place] for place in places]
-                examples = [self.vocabulary.encode(sentences[index]) for index in indices]
-                batch = collate(examples, self.vocabulary.chars).to(self.device)
-            yield indices, batch
+    def _batch(self, sentences: Sequence[Sentence]) -> Batch:
+        with self._timed("batch"):
+            examples = [self.vocabulary.encode(sentence) for sentence in sentences]
+            return collate(examples, self.vocabulary.chars).to(self.device)
+
+    def _need(self, nodes: int, method: str, projective: bool, confidence: bool, constraints: bool) -> int:
+        """About how many bytes a sentence takes, besides the weights: measured, and rather too much.
+
+        Scores of arcs and what is made of them in decoding, those of pairs, the vectors of words.
+        """
+        scorer = self.config.scorer
+        arcs = (40 if projective else 24) + (confidence and (80 if projective else 40))
+        if constraints:
+            arcs += 40 * len(self.vocabulary.labels)
+        pairs = (72 if method == "bp" else 30) * (bool(scorer.grandparents) + bool(scorer.siblings))
+        words = scorer.word + scorer.chars + scorer.tag + scorer.feats + 8 * scorer.hidden
+        vectors = 16 * (words + 2 * (scorer.arc + scorer.label)) if scorer.kind == "biaffine" else 0
+        return nodes * (vectors + nodes * (arcs + nodes * pairs))
 
     def _limits(
-        self, sentences: list[Sentence], constraints: Sequence[Constraint], projective: bool, seconds: float
+        self, sentences: Sequence[Sentence], constraints: Sequence[Constraint], projective: bool, seconds: float
     ) -> _Limits:
         if not constraints:
             return _Limits([], (), seconds)

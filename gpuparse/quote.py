@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from unicodedata import category
 
 MOST = 200  # characters of a value in a message
 _DEEP = 4  # lists in lists that are written out
@@ -54,3 +55,27 @@ def _joined(parts: Iterable[str], most: int) -> str:
         if most < 0:  # the rest would be cut off
             break
     return ", ".join(taken)
+
+
+# What changes the direction of the text around it, and with it what a line seems to say.
+_TURNING = {"\u061c", "\u200e", "\u200f", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+_HIDDEN = {"Cc", "Cs", "Zl", "Zp"}
+
+
+def visible(text: str, keep: str = "\t\n") -> str:
+    """A text of any length with what must not reach a terminal escaped: ``\\x1b`` for an escape character.
+
+    Control characters but for those in ``keep``, line and paragraph separators, marks that turn the direction of
+    writing, and bytes that were no UTF-8. All else stays: letters of any script, and what joins them.
+    """
+    if text.isprintable():  # which is quick, and most often so
+        return text
+    return "".join(
+        _escaped(char) if char not in keep and (category(char) in _HIDDEN or char in _TURNING) else char
+        for char in text
+    )
+
+
+def _escaped(char: str) -> str:
+    """As Python writes it; a byte that was no UTF-8 as that byte."""
+    return f"\\x{ord(char) - 0xDC00:02x}" if "\udc80" <= char <= "\udcff" else repr(char)[1:-1]

@@ -14,13 +14,14 @@ from torch import Tensor
 from gpuparse.chain.viterbi import BEAM, Method, Transitions, viterbi
 from gpuparse.config import Config
 from gpuparse.data.batches import batches_by_length
-from gpuparse.data.given import Words, as_sentences
+from gpuparse.data.given import Words, as_sentences, unfit
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging import TagVocabulary, collate_tags
 from gpuparse.devices import as_device
 from gpuparse.nn.build import build_tag_scorer
 from gpuparse.nn.saved import load_scorer, no_vocabulary, read_model, write_model
 from gpuparse.nn.tagging import TagScorer
+from gpuparse.room import NoRoom, in_parts
 
 BATCH_WORDS = 4000
 
@@ -115,29 +116,51 @@ class Tagger:
             beam: tags of a word that a beam keeps.
             batch_words: words of a batch, padding counted.
 
-        A malformed sentence is a ``ConlluError`` that names its file and line.
+        A malformed sentence is a ``ConlluError`` that names its file and line, and so is one that does not fit into
+        memory. A batch that does not fit is halved.
         """
         given = as_sentences(sentences)
         names = self.tags
         done: list[list[str]] = [[] for _ in given]
         transitions = Transitions(self.transitions)
+        self.scorer.eval()
+
+        def run(some: Sequence[Sentence]) -> list[list[str]]:
+            unary, lengths, _ = self._score(some, list(range(len(some))))
+            began = time.perf_counter()
+            best = viterbi(unary, transitions, lengths, method=method, beam=beam).tags.tolist()
+            found = [[names[tag] for tag in row[: len(sentence)]] for row, sentence in zip(best, some, strict=True)]
+            self.seconds["decode"] += time.perf_counter() - began
+            return found
+
         with torch.inference_mode():
-            for unary, lengths, indices in self.score(given, batch_words=batch_words):
-                began = time.perf_counter()
-                best = viterbi(unary, transitions, lengths, method=method, beam=beam).tags.tolist()
-                for index, row in zip(indices, best, strict=True):
-                    done[index] = [names[tag] for tag in row[: len(given[index])]]
-                self.seconds["decode"] += time.perf_counter() - began
+            for indices in self._batches(given, batch_words):
+                some = [given[index] for index in indices]
+                parts = in_parts(some, self._need, run, self.device)
+                for index, found in zip(indices, parts, strict=True):
+                    if isinstance(found, NoRoom):
+                        raise unfit(given[index], found)
+                    done[index] = found
         return done
 
     def score(self, sentences: Iterable[Words | Sentence], *, batch_words: int = BATCH_WORDS) -> Iterator[ScoredTags]:
         """Batches of sentences of about one length with the scores of their tags. Sentences without words have none."""
         given = as_sentences(sentences)
         self.scorer.eval()
-        wanted = [index for index, sentence in enumerate(given) if len(sentence)]
-        for places in batches_by_length([len(given[index]) for index in wanted], batch_words):
-            indices = [wanted[place] for place in places]
+        for indices in self._batches(given, batch_words):
             yield self._score([given[index] for index in indices], indices)
+
+    def _batches(self, sentences: Sequence[Sentence], batch_words: int) -> Iterator[list[int]]:
+        """The indices of sentences with words, in batches."""
+        wanted = [index for index, sentence in enumerate(sentences) if len(sentence)]
+        for places in batches_by_length([len(sentences[index]) for index in wanted], batch_words):
+            yield [wanted[place] for place in places]
+
+    def _need(self, sentences: Sequence[Sentence]) -> int:
+        """About how many bytes sentences take, besides the weights: scores of tags, and the vectors of words."""
+        scorer = self.config.scorer
+        words = scorer.word + scorer.chars + 8 * scorer.hidden if scorer.kind != "templates" else 0
+        return len(sentences) * (1 + max(map(len, sentences))) * (48 * len(self.tags) + 16 * words)
 
     @torch.inference_mode()
     def _score(self, sentences: Sequence[Sentence], indices: list[int]) -> ScoredTags:

@@ -72,13 +72,13 @@ def test_content_that_cannot_be_written_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["file.json"]
 
 
-# The module alone, so that a process is there at once.
+# The module without the rest of the package, so that a process is there at once.
 _ALONE = f"""
-import importlib.util, os, signal, sys
+import os, signal, sys, types
 from pathlib import Path
-spec = importlib.util.spec_from_file_location("files", {str(Path(files.__file__))!r})
-files = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(files)
+sys.modules["gpuparse"] = types.ModuleType("gpuparse")
+sys.modules["gpuparse"].__path__ = [{str(Path(files.__file__).parent)!r}]
+from gpuparse import files
 path = Path(sys.argv[1])
 """
 

@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import gpuparse
+from gpuparse import room
 from gpuparse.config import Config, ScorerConfig, TrainingConfig
 from gpuparse.data import ConlluError, Sentence, check_tree
 from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.batches import batches_by_length
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
 from gpuparse.parser import Parser
@@ -345,7 +347,7 @@ def test_confidence_is_the_marginal(parser, treebank, vocabulary, projective, si
     found = parser.predict(given, confidence=True, **kind)
     shares = []
     for sentence, prediction in zip(given, found, strict=True):
-        (_, batch), *_ = parser._batches([sentence], 100)
+        batch = parser._batch([sentence])
         with torch.no_grad():
             arcs = parser.scorer(batch).scores.arcs[0]
         trees = Enumeration(arcs, **kind)
@@ -360,7 +362,8 @@ def test_confidence_is_the_marginal(parser, treebank, vocabulary, projective, si
 def test_confidence_of_long_sentences(parser, treebank, projective):
     found = parser.predict(treebank, confidence=True, projective=projective)
     distribution = ProjectiveTrees if projective else NonProjectiveTrees
-    for indices, batch in parser._batches(treebank, 4000):
+    for indices in batches_by_length([len(sentence) for sentence in treebank], 4000):
+        batch = parser._batch([treebank[index] for index in indices])
         with torch.no_grad():
             marginals = distribution(parser.scorer(batch).scores.arcs, batch.lengths).marginals
         for row, index in enumerate(indices):
@@ -653,3 +656,79 @@ def test_results_that_json_cannot_hold_are_refused(vocabulary, tmp_path):
         parser.save(tmp_path)
     with pytest.raises(ValueError, match="no model here"):
         Parser.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried"),
+    ],
+    ids=["python", "gpu", "cpu"],
+)
+def test_a_batch_that_does_not_fit_is_halved(parser, treebank, monkeypatch, error):
+    expected = parser.predict(treebank)
+    sizes = []
+    work = parser._predict
+
+    def predict(batch, *rest):
+        sizes.append(len(batch.lengths))
+        if len(batch.lengths) > 2:
+            raise error
+        return work(batch, *rest)
+
+    monkeypatch.setattr(parser, "_predict", predict)
+    assert [found.heads for found in parser.predict(treebank)] == [found.heads for found in expected]
+    assert max(sizes) > 4 and {size for size in sizes if size <= 2} <= {1, 2}
+
+
+def test_a_sentence_that_never_fits(parser, treebank, monkeypatch):
+    longest = max(range(len(treebank)), key=lambda index: len(treebank[index]))
+    work = parser._predict
+
+    def predict(batch, *rest):
+        if int(batch.lengths.max()) == len(treebank[longest]):
+            raise MemoryError
+        return work(batch, *rest)
+
+    expected = parser.parse(treebank)
+    monkeypatch.setattr(parser, "_predict", predict)
+    with pytest.raises(
+        ConlluError, match=f"a sentence of {len(treebank[longest])} words needs about .*, which could not"
+    ):
+        parser.predict(treebank)
+    with pytest.warns(UserWarning, match="left unparsed") as warned:
+        found = parser.parse(treebank)
+    left = [index for index, sentence in enumerate(treebank) if len(sentence) == len(treebank[longest])]
+    assert len(warned) == len(left)
+    for index, sentence in enumerate(found):
+        assert sentence.text == (treebank if index in left else expected)[index].text
+
+
+def test_what_cannot_fit_is_not_tried(parser, treebank, monkeypatch):
+    monkeypatch.setattr(room, "available", lambda device: 50_000_000)
+    monkeypatch.setattr(parser, "_predict", lambda *_: pytest.fail("tried"))
+    long = Sentence.from_words(["word"] * 3000)
+    with pytest.raises(ConlluError, match=r"3,000 words needs about \d+ MB of memory and 50 MB are free; split it"):
+        parser.predict([long])
+
+
+def test_other_errors_are_not_taken_for_memory(parser, treebank, monkeypatch):
+    tried = []
+
+    def predict(*_):
+        tried.append(1)
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(parser, "_predict", predict)
+    with pytest.raises(RuntimeError, match="something else"):
+        parser.predict(treebank)
+    assert tried == [1]
+
+
+def test_the_estimate_grows_with_what_is_asked_for(parser):
+    plain = parser._need(1000, "auto", False, False, False)
+    assert 16e6 < plain < 200e6  # arcs alone take 4e6
+    for more in (("auto", True, False, False), ("auto", False, True, False), ("auto", False, False, True)):
+        assert parser._need(1000, *more) > plain

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from gpuparse import __version__
+from gpuparse import __version__, startup
+from gpuparse.cli.common import reason, say
 from gpuparse.cli.evaluate import evaluate
 from gpuparse.cli.info import info
 from gpuparse.cli.parse import parse
@@ -16,6 +18,7 @@ from gpuparse.cli.render import render
 from gpuparse.cli.sample import sample
 from gpuparse.cli.tag import tag
 from gpuparse.cli.train import train
+from gpuparse.streams import STDOUT, naming
 
 app = typer.Typer(
     add_completion=False,
@@ -44,17 +47,69 @@ def _gpuparse(
 
 
 def main() -> None:
-    """Run the command line. An error is one line, or a traceback where ``GPUPARSE_DEBUG=1``."""
+    """Run the command line. An error is one line, or a traceback where ``GPUPARSE_DEBUG=1``.
+
+    Ctrl-C leaves with 130. Where standard output cannot be written to its end, that is said, and the code is 1.
+    """
+    startup.open_streams()
     try:
-        app()
-    except BrokenPipeError:  # whoever read our output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
-    except Exception as error:
-        if os.environ.get("GPUPARSE_DEBUG") == "1":
+        with startup.interruptible():
+            code = _run(sys.argv[1:])
+            code = _flush(quiet=code != 0) or code
+    except KeyboardInterrupt:  # at the very end
+        code = startup.INTERRUPTED
+    startup.end()
+    raise SystemExit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command; the exit code."""
+    debug = os.environ.get("GPUPARSE_DEBUG") == "1"
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("gpuparse", arguments or ["--help"]) as context:
+            command.invoke(context)
+    except typer.Exit as left:
+        return left.exit_code or (0 if arguments else 2)
+    except _MISUSE as error:
+        context_name = error.ctx.command_path if getattr(error, "ctx", None) else "gpuparse"  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        say(f"gpuparse: {message.rstrip('.')}; {context_name} --help says what there is")
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        if debug:
             raise
-        message = " ".join(str(error).split()) or "no message"
+        say("gpuparse: interrupted")
+        return startup.INTERRUPTED
+    except MemoryError:
+        if debug:
+            raise
+        say("gpuparse: out of memory")
+        return 1
+    except Exception as error:
+        if debug:
+            raise
+        message = reason(error)
         if not isinstance(error, (ValueError, OSError)):  # not the input's fault, or not known to be
             message = f"{type(error).__name__}: {message} (GPUPARSE_DEBUG=1 for more)"
-        print(f"gpuparse: {message}", file=sys.stderr)
-        raise SystemExit(1) from None
+        say(f"gpuparse: {message}")
+        return 1
+    return 0
+
+
+# typer's name for what users did wrong, of whichever click it is made of
+_MISUSE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def _flush(quiet: bool) -> int:
+    """Write what is left of standard output; 1 where that fails, and then nothing tries again."""
+    try:
+        with naming(STDOUT):
+            sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not quiet:
+            say(f"gpuparse: {reason(error)}")
+        return 1
+    return 0

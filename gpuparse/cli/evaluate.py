@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuparse.cli.common import count, fail
+from gpuparse.cli.common import Output, count, fail, put, reason
 from gpuparse.evaluate import Breakdown, Evaluation, Score
 from gpuparse.evaluate import evaluate as compare
+from gpuparse.quote import visible
 
 _CONFUSIONS = 15  # rows that are shown
 _NAMES = {"Root": "Root", "UEM": "Exact trees", "LEM": "Exact, labelled"}
@@ -40,14 +42,12 @@ def evaluate(
         fail("standard input can be the gold file or the system's, not both", 2)
     try:
         result = compare(str(gold), str(system), single_root=not several_roots)
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:
-        fail(str(error))
+    except (OSError, ValueError) as error:
+        fail(reason(error))
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
+        put(json.dumps(result.to_json(), indent=2, ensure_ascii=sys.stdout.isatty(), allow_nan=False))
         return
-    console = Console(highlight=False)
+    console = Output()
     _print_metrics(console, result, counts)
     if lengths or everything:
         _print_lengths(console, result.breakdown)
@@ -109,7 +109,7 @@ def _print_labels(console: Console, found: Breakdown) -> None:
     for row in found.labels:
         given = row.given
         ratios = [_percent(ratio) for ratio in (given.precision, given.recall, given.f1, row.attached.f1)]
-        labels.add_row(Text(row.label), f"{given.gold}", f"{given.system}", *ratios)
+        labels.add_row(Text(visible(row.label, keep="")), f"{given.gold}", f"{given.system}", *ratios)
     _print_titled(console, "by label", labels)
     if not found.confusions:
         return
@@ -119,6 +119,6 @@ def _print_labels(console: Console, found: Breakdown) -> None:
         title += f" (the first {len(shown)} of {count(len(found.confusions), 'pair')})"
     confusions = _table("gold → system", "words", "head right")
     for confusion in shown:
-        pair = Text(f"{confusion.gold} → {confusion.system}")
+        pair = Text(visible(f"{confusion.gold} → {confusion.system}", keep=""))
         confusions.add_row(pair, f"{confusion.words}", f"{confusion.right_heads}")
     _print_titled(console, title, confusions)

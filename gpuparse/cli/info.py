@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import sys
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -14,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuparse import __version__, backend, selftest
-from gpuparse.cli.common import count, fail, size_text
+from gpuparse.cli.common import Output, count, fail, put, size_text
+from gpuparse.quote import visible
 
 _PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
 
@@ -28,14 +30,14 @@ def info(
 ) -> None:
     """Print versions, devices, which code each device runs, the compiler and the cache."""
     report = _report()
-    console = Console(highlight=False)
+    console = Output()
     if not as_json:
         _print_report(console, report)
     checks = _checks() if run_selftest else None
     if as_json:
         if checks is not None:
             report["selftest"] = [_check_json(check) for check in checks]
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+        put(json.dumps(report, indent=2, ensure_ascii=sys.stdout.isatty(), allow_nan=False))
     elif checks:
         _print_checks(console, checks)
     if checks is not None:
@@ -66,7 +68,7 @@ def _report() -> dict[str, Any]:
 
 def _print_report(console: Console, report: dict[str, Any]) -> None:
     def line(name: str, *values: str) -> None:
-        first, *others = values
+        first, *others = (visible(value, keep="") for value in values)
         console.print(Text.assemble((f"{name:<10}", "bold"), first), soft_wrap=True)
         for other in others:
             console.print(Text(f"{'':<10}{other}"), soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuparse.cli.common import count, fail
+from gpuparse.cli.common import count, fail, say
 from gpuparse.cli.stream import Work, fingerprint, stream
 from gpuparse.config import value_of
 from gpuparse.corpus.driver import BATCH_WORDS
@@ -19,6 +19,7 @@ from gpuparse.decode import METHODS
 from gpuparse.lp import Constraint
 from gpuparse.lp.files import constraints_of, constraints_path, ready, unknown_labels
 from gpuparse.parser import TIME_LIMIT, Parser
+from gpuparse.quote import shown
 from gpuparse.tagger import Tagger
 
 
@@ -163,7 +164,7 @@ def parse(
 def _name_and_value(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        fail(f"--option {text}: wanted name=value", 2)
+        fail(f"--option {shown(text)}: wanted name=value", 2)
     return name.strip(), value_of(value)
 
 
@@ -171,8 +172,10 @@ def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> N
     """Say which constraints of a file are about labels that the parser never gives."""
     unknown = unknown_labels(constraints, parser.vocabulary.labels.names)
     if unknown:
-        told = ", ".join(f"constraint {number} ({', '.join(sorted(labels))})" for number, labels in unknown.items())
-        typer.echo(f"gpuparse: {name}: the model knows none of the labels of {told}", err=True)
+        told = ", ".join(
+            f"constraint {number} ({shown(', '.join(sorted(labels)))})" for number, labels in unknown.items()
+        )
+        say(f"gpuparse: {name}: the model knows none of the labels of {told}")
 
 
 def _constrained(counts: dict[str, int]) -> str:
@@ -190,6 +193,4 @@ def _check_columns(model: Path, parser: Parser, directory: Path, tagger: Tagger,
     if len(missing) == len(parser.columns):
         fail(f"--tagger {directory} gives {gives}, and the parser {model} reads {reads}; train one of what it reads")
     if missing and not quiet:
-        typer.echo(
-            f"{directory} gives {gives}; the parser also reads {' and '.join(missing)}, taken as it is", err=True
-        )
+        say(f"{directory} gives {gives}; the parser also reads {' and '.join(missing)}, taken as it is")

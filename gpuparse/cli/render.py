@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from gpuparse.cli.common import count, fail
+from gpuparse.cli.common import count, fail, reason, say
 from gpuparse.data.conllu import Sentence, read_conllu
+from gpuparse.quote import visible
 from gpuparse.render.compare import CONFIDENCE_KEY, Parse, parses, text_of
-from gpuparse.render.measure import drawable
 from gpuparse.render.page import Tally, output_file, write_page
 from gpuparse.render.text import tree_text
 
@@ -70,13 +70,9 @@ def render(
             only_errors=only_errors,
             confidence_key=confidence_key,
         )
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:
-        fail(str(error))
-    typer.echo(_said(tally, output), err=True)
+    except (OSError, ValueError) as error:
+        fail(reason(error))
+    say(_said(tally, output))
 
 
 def _some(source: str) -> Iterator[Sentence]:
@@ -124,7 +120,8 @@ def _drawn(number: int, parse: Parse) -> str:
             tree = tree_text([-1, *parse.heads], parse.words, [_label(parse, i) for i in range(len(parse.words))])
         except ValueError as error:
             tree = f"(not a tree: {error})"
-    return "\n".join([drawable("  ".join(filter(None, head))), drawable(text_of(parse.sentence)), tree, "", ""])
+    about = (visible(line, keep="") for line in ("  ".join(filter(None, head)), text_of(parse.sentence)))
+    return "\n".join([*about, tree, "", ""])
 
 
 def _label(parse: Parse, index: int) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuparse.cli.common import count
+from gpuparse.cli.common import count, say
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.conllu import write_conllu
 
@@ -20,4 +20,4 @@ def sample(
     """Write sentences of the built-in artificial treebank, as CoNLL-U."""
     write_conllu(artificial_treebank(sentences, seed, start=start), output)
     if output != "-":
-        typer.echo(f"{output}: {count(sentences, 'sentence')}", err=True)
+        say(f"{output}: {count(sentences, 'sentence')}")

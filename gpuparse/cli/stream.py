@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import count, fail
+from gpuparse.cli.common import count, fail, one_line, reason, say
 from gpuparse.cli.memory import steady_memory
 from gpuparse.corpus import Failure, Report, parse_corpus
 from gpuparse.corpus.inputs import sizes
@@ -65,7 +64,7 @@ def stream(
     if resume and output == "-":
         fail("--resume needs an output file (-o): what went to standard output cannot be gone on with", 2)
     if not inputs and sys.stdin.isatty() and not quiet:
-        typer.echo("gpuparse: reading CoNLL-U from the terminal", err=True)
+        say("gpuparse: reading CoNLL-U from the terminal")
     try:
         known = sizes(paths)
         if threads is not None:
@@ -98,12 +97,8 @@ def stream(
     except KeyboardInterrupt:
         kept = output != "-" and os.path.exists(f"{os.path.realpath(output)}.partial")
         fail("interrupted; pass --resume to go on" if kept else "interrupted", 130)
-    except OSError as error:
-        if not error.filename:
-            raise
-        fail(f"{error.filename}: {error.strerror}")
-    except ValueError as error:
-        fail(str(error))
+    except (OSError, ValueError) as error:
+        fail(reason(error))
     seconds: dict[str, float] = {}
     for model in work.models:
         for what, spent in model.seconds.items():
@@ -152,11 +147,10 @@ class _View:
             self._say(f"gpuparse: {_NAMED:,} sentences named; further ones that fail are only counted")
 
     def _say(self, line: str) -> None:
-        line = line.encode("utf-8", "backslashreplace").decode()  # input that is not UTF-8
         if self.bar.disable:
-            typer.echo(line, err=True)
+            say(line)
         else:
-            self.console.print(line, markup=False, soft_wrap=True)
+            self.console.print(one_line(line), markup=False, soft_wrap=True)
 
 
 def fingerprint(model: Path) -> str:
@@ -181,14 +175,12 @@ def _finish(
     """Say what was done, and leave with 1 if anything was not."""
     if report.finished_before:
         if not quiet:
-            typer.echo(
-                f"gpuparse: {output} is complete, nothing to resume; leave out --resume to {verb[0]} anew", err=True
-            )
+            say(f"gpuparse: {output} is complete, nothing to resume; leave out --resume to {verb[0]} anew")
         return
     if not quiet:
-        typer.echo(summary(report, seconds, wall), err=True)
+        say(summary(report, seconds, wall))
         if told is not None:
-            typer.echo(told(), err=True)
+            say(told())
     if report.failed:
         fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import fail
+from gpuparse.cli.common import fail, one_line, put
 from gpuparse.config import Config
 from gpuparse.train import Report, train_tagger
 from gpuparse.train import train as train_parser
@@ -58,7 +58,7 @@ def train(
     given += ['data.on_bad="skip"'] if skip_bad else []
     resolved = Config.load(config, given)
     if show:
-        typer.echo(resolved.to_toml(), nl=False)
+        put(resolved.to_toml(), end="")
         return
     if threads:
         torch.set_num_threads(threads)
@@ -98,7 +98,7 @@ class _Terminal(Report):
         self.epochs = 1
 
     def note(self, text: str) -> None:
-        self.console.print(f"gpuparse: {text}", markup=False, soft_wrap=True)
+        self.console.print(one_line(f"gpuparse: {text}"), markup=False, soft_wrap=True)
 
     def begin(self, *, epochs: int, epoch: int) -> None:
         self.epochs = epochs

@@ -16,6 +16,7 @@ from gpuparse.data.batches import batches_by_length
 from gpuparse.data.conllu import encode
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.quote import shown
 
 Predict = Callable[[list[Sentence]], list[Any]]
 Fill = Callable[[Sentence, Any], Sentence]
@@ -228,7 +229,7 @@ def _failure(sentence: Sentence, error: Exception) -> Failure:
         line = int(number)
     elif not isinstance(error, ValueError):
         text = f"{type(error).__name__}: {text}"
-    return Failure(sentence.source, line, sentence.sent_id, text[:300] or "no reason given")
+    return Failure(sentence.source, line, sentence.sent_id, shown(text, 300) or "no reason given")
 
 
 def _check_arguments(paths: Sequence[str], *, batch_words: int, window: int, max_words: int | None) -> None:

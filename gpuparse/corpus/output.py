@@ -13,11 +13,14 @@ import stat
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from gpuparse.corpus.inputs import Place
+from gpuparse.quote import shown
+from gpuparse.streams import STDOUT, naming, standard_output
 
 if sys.platform != "win32":
     import fcntl
@@ -41,24 +44,26 @@ class State:
 class StreamOutput:
     """Output that cannot be taken back: stdout, a pipe, a device."""
 
-    def __init__(self, stream: IO[bytes], *, packed: bool = False, close: bool = False) -> None:
-        self._stream, self._packed, self._close = stream, packed, close
+    def __init__(self, stream: IO[bytes], name: str = STDOUT, *, packed: bool = False) -> None:
+        self._stream, self._name, self._packed = stream, name, packed
 
     def write(self, data: bytes) -> None:
         """Write the next piece."""
-        self._stream.write(gzip.compress(data, _LEVEL, mtime=0) if self._packed else data)
-        self._stream.flush()
+        with naming(self._name):
+            self._stream.write(gzip.compress(data, _LEVEL, mtime=0) if self._packed else data)
+            self._stream.flush()
 
     def save(self, state: State) -> None:
         """There is nothing to go on with."""
 
     def finish(self, state: State) -> None:
         """Nothing is left to do but to close."""
-        self.close()
+        with naming(self._name):
+            self._stream.close()
 
     def close(self) -> None:
-        """Close the stream if it is ours."""
-        if self._close:
+        """Leave off before the end. What cannot be written any more has been said of the file."""
+        with suppress(OSError):
             self._stream.close()
 
 
@@ -93,7 +98,8 @@ class FileOutput:
         """Write the next piece."""
         if self._packed and data:
             data = gzip.compress(data, _LEVEL, mtime=0)
-        self._stream.write(data)
+        with naming(self._path):
+            self._stream.write(data)
         self._length += len(data)
 
     def save(self, state: State) -> None:
@@ -109,26 +115,29 @@ class FileOutput:
             self._stream.write(gzip.compress(b"", _LEVEL, mtime=0))
         state.complete = True
         self._save(state)
-        self._stream.close()
+        with naming(self._path):
+            self._stream.close()
         _publish(self._path)
 
     def close(self) -> None:
         """Leave off before the end; where nothing was saved, nothing stays."""
-        self._stream.close()
+        with suppress(OSError):  # a full disk, which has been said
+            self._stream.close()
         if not self._saved:
             for name in (partial_of(self._path), progress_of(self._path), f"{progress_of(self._path)}.new"):
                 Path(name).unlink(missing_ok=True)
 
     def _save(self, state: State) -> None:
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        with naming(self._path):
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
         state.length = self._length
         self._write_progress(state)
         self._saved = self._length
 
     def _write_progress(self, state: State) -> None:
         path = progress_of(self._path)
-        with open(f"{path}.new", "w", encoding="utf-8") as stream:
+        with naming(path), open(f"{path}.new", "w", encoding="utf-8") as stream:
             json.dump({"version": _VERSION, "run": self._run, "state": asdict(state)}, stream, indent=1)
             stream.flush()
             os.fsync(stream.fileno())
@@ -174,11 +183,11 @@ def begin(
     if target == "-":
         if resume:
             raise ValueError("resume: what went to standard output cannot be gone on with; name an output file")
-        return StreamOutput(sys.stdout.buffer), State()
+        return StreamOutput(standard_output()), State()
     if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):  # before realpath: a pipe has no path
         if resume:
             raise ValueError(f"resume: {target} is no regular file and cannot be gone on with")
-        return StreamOutput(open(target, "wb"), packed=target.endswith(".gz"), close=True), State()
+        return StreamOutput(open(target, "wb"), target, packed=target.endswith(".gz")), State()
     path = os.path.realpath(target)
     run = json.loads(json.dumps(run))
     there = os.path.exists(partial_of(path))
@@ -239,11 +248,11 @@ def _compare(target: str, old: Any, new: Mapping[str, Any]) -> None:
     old = old if isinstance(old, dict) else {}
     for key in {**old, **new}:
         if old.get(key) != new.get(key):
+            was, now = _shown(old.get(key)), _shown(new.get(key))
             raise ValueError(
-                f"{key}: {_shown(old.get(key))} when {target} was begun, {_shown(new.get(key))} now; give the same, or "
-                "--overwrite to start anew"
+                f"{shown(key)}: {was} when {target} was begun, {now} now; give the same, or --overwrite to start anew"
             )
 
 
 def _shown(value: Any) -> str:
-    return "not given" if value is None else json.dumps(value, ensure_ascii=False)
+    return "not given" if value is None else shown(json.dumps(value, ensure_ascii=False))

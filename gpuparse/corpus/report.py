@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpuparse.quote import shown
+
 KEPT = 100
 
 
@@ -19,7 +21,7 @@ class Failure:
     def __str__(self) -> str:
         name = f"{self.source}:{self.line}"
         if self.sent_id is not None:
-            name += f" ({self.sent_id})"
+            name += f" ({shown(self.sent_id)})"
         return f"{name}: {self.reason}"
 
 

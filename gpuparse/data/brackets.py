@@ -13,6 +13,8 @@ from typing import IO, Any, TypeVar
 
 from gpuparse.data.conllu import name_of, open_input
 from gpuparse.files import write_bytes
+from gpuparse.quote import quoted, shown
+from gpuparse.streams import naming
 
 TRACE = "-NONE-"
 _TOKEN = re.compile(r"[()]|[^() \t\r\n\f\v]+")  # a no-break space is part of a word
@@ -48,7 +50,9 @@ class Constituent:
                 text.append(")")
                 continue
             if not node.label or _UNFIT.search(node.label):
-                raise ValueError(f"label: {node.label!r} is empty or has a bracket or a space; give it another name")
+                raise ValueError(
+                    f"label: {quoted(node.label)} is empty or has a bracket or a space; give it another name"
+                )
             text.append(f" ({node.label}" if text else f"({node.label}")
             if node.word is not None:
                 text.append(f" {_UNFIT.sub(lambda found: _ESCAPED.get(found[0], chr(0xA0)), node.word)}")
@@ -119,10 +123,11 @@ def _tokens(stream: IO[Any], name: str) -> Iterator[tuple[str, int]]:
     """Brackets and what is between them, each with its line."""
     number = 0
     try:
-        for number, line in enumerate(stream, 1):
-            text = line if isinstance(line, str) else line.decode("utf-8-sig" if number == 1 else "utf-8")
-            for token in _TOKEN.findall(text):
-                yield token, number
+        with naming(name):
+            for number, line in enumerate(stream, 1):
+                text = line if isinstance(line, str) else line.decode("utf-8-sig" if number == 1 else "utf-8")
+                for token in _TOKEN.findall(text):
+                    yield token, number
     except UnicodeDecodeError:
         raise BracketError(f"{name}:{number}: not UTF-8; convert the file to UTF-8") from None
     except EOFError:
@@ -147,12 +152,18 @@ def _trees(tokens: Iterator[tuple[str, int]], name: str) -> Iterator[Constituent
     for token, line in tokens:
         if token == "(":
             if stack and stack[-1].word is not None:
-                raise BracketError(f"{name}:{line}: a phrase beside the word {stack[-1].word!r}; give the word a tag")
+                raise BracketError(
+                    f"{name}:{line}: a phrase beside the word {quoted(stack[-1].word)}; give the word a tag"
+                )
             stack.append(_Open(line))
             fresh = True
             continue
         if not stack:
-            what = "a bracket closes that was not opened" if token == ")" else f"{token!r} is outside of all brackets"
+            what = (
+                "a bracket closes that was not opened"
+                if token == ")"
+                else f"{quoted(token)} is outside of all brackets"
+            )
             raise BracketError(f"{name}:{line}: {what}; correct the tree before it")
         top = stack[-1]
         if token == ")":
@@ -165,9 +176,9 @@ def _trees(tokens: Iterator[tuple[str, int]], name: str) -> Iterator[Constituent
         elif fresh:
             top.label = token
         elif top.children or top.word is not None or not top.label:
-            beside = f"the word {top.word!r}" if top.word is not None else "a phrase"
+            beside = f"the word {quoted(top.word)}" if top.word is not None else "a phrase"
             raise BracketError(
-                f"{name}:{line}: {token!r} beside {beside}; a word has a bracket of its own, with its tag"
+                f"{name}:{line}: {quoted(token)} beside {beside}; a word has a bracket of its own, with its tag"
             )
         else:
             top.word = token
@@ -185,7 +196,7 @@ def _close(top: _Open, outer: bool, where: str) -> Constituent:
         what = f"has {len(top.children)} trees" if outer and top.children else "is no phrase"
         raise BracketError(f"{where}: a bracket without a label {what}; only one around a whole tree needs no label")
     if top.word is None and not top.children:
-        raise BracketError(f"{where}: ({top.label}) has neither words nor phrases; leave it out")
+        raise BracketError(f"{where}: ({shown(top.label)}) has neither words nor phrases; leave it out")
     return Constituent(top.label, tuple(top.children), top.word)
 
 

@@ -11,7 +11,6 @@ import gzip
 import os
 import re
 import stat
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from gpuparse.data.sentence import ConlluError, Sentence, check_tree
+from gpuparse.streams import STDIN, naming, standard_input, standard_output
 
 __all__ = ["ConlluError", "Sentence", "check_tree", "read_conllu", "write_conllu"]
 
@@ -40,8 +40,9 @@ def write_conllu(sentences: Iterable[Sentence], target: str | os.PathLike[str]) 
     """Write sentences to a path, ``-`` (stdout) or ``*.gz``. A file appears under its name once it is complete."""
     path = os.fspath(target)
     if path == "-":
-        _write(sentences, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        stream = standard_output()
+        _write(sentences, stream)
+        stream.flush()
         return
     with _replacing(path) as raw:
         if path.endswith(".gz"):
@@ -60,7 +61,7 @@ def name_of(source: str | os.PathLike[str] | IO[Any]) -> str:
     """What messages call a source."""
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return "<stdin>" if path == "-" else path
+        return STDIN if path == "-" else path
     return str(getattr(source, "name", "<file>"))
 
 
@@ -70,7 +71,7 @@ def open_input(source: str | os.PathLike[str] | IO[Any]) -> AbstractContextManag
         return nullcontext(source)
     path = os.fspath(source)
     if path == "-":
-        return nullcontext(sys.stdin.buffer)
+        return nullcontext(standard_input())
     if path.endswith(".gz"):
         return cast(AbstractContextManager[IO[Any]], gzip.open(path, "rb"))
     return open(path, "rb")
@@ -104,7 +105,8 @@ def split_sentences(stream: IO[Any], source: str, *, line: int = 1, check: bool 
 def read_block(stream: IO[Any], size: int, source: str) -> bytes:
     """The next bytes of an open file, up to ``size`` of them; none at its end."""
     try:
-        block = stream.read(size)
+        with naming(source):
+            block = stream.read(size)
     except EOFError:
         raise ConlluError(f"{source}: the gzip data breaks off; copy the file again") from None
     except (gzip.BadGzipFile, zlib.error):
@@ -135,13 +137,13 @@ def _write(sentences: Iterable[Sentence], stream: IO[bytes]) -> None:
 def _replacing(path: str) -> Iterator[IO[bytes]]:
     """A new file that takes the name ``path`` when all went well. What is no regular file (a pipe) is written to."""
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):  # before realpath: a pipe has no path
-        with open(path, "wb") as stream:
+        with naming(path), open(path, "wb") as stream:
             yield stream
         return
-    path = os.path.realpath(path)
+    given, path = path, os.path.realpath(path)
     new = Path(f"{path}.{os.getpid()}.tmp")
     try:
-        with open(new, "wb") as stream:
+        with naming(given), open(new, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuparse.data.sentence import Sentence
+from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.room import NoRoom
 
 Words = Sequence[str] | Sequence[tuple[str, str]]
 
@@ -32,3 +33,9 @@ def _sentence(words: Any, index: int) -> Sentence:
         return Sentence.from_words(words, tags)
     except ValueError as error:
         raise ValueError(f"sentences: sentence {index}: {error}") from None
+
+
+def unfit(sentence: Sentence, why: NoRoom) -> ConlluError:
+    """Says of a sentence that there is no room for it."""
+    words = "1 word" if len(sentence) == 1 else f"{len(sentence):,} words"
+    return ConlluError(f"{sentence.source}:{sentence.line}: a sentence of {words} {why}; split it, or find more memory")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from gpuparse.quote import quoted
+
 _COLUMNS = 10
 _STEP = _COLUMNS + 1  # ten fields and the line end
 _BLANK = " \t\r\n"
@@ -66,7 +68,7 @@ class Sentence:
             columns.append(column)
         for comment in comments:
             if not comment.startswith("#") or "\n" in comment or "\r" in comment:
-                raise ValueError(f"comments: {comment!r} is not one line that begins with '#'")
+                raise ValueError(f"comments: {quoted(comment)} is not one line that begins with '#'")
         lines = [*comments, *map("\t".join, zip(*columns, strict=True)), "", ""]
         return cls("\n".join(lines), source, line)
 
@@ -169,7 +171,7 @@ class Sentence:
             _check_values("deprels", deprels, count)
             self._replace(fields, 7, deprels)
         for key, values in (misc or {}).items():
-            _check_values(f"misc[{key!r}]", values, count)
+            _check_values(f"misc[{quoted(key)}]", values, count)
             new = [_with_key(old, key, value) for old, value in zip(self._pick(fields, 9), values, strict=True)]
             self._replace(fields, 9, new)
         return self._of(fields)
@@ -185,13 +187,15 @@ class Sentence:
         if value is None and mark not in before:
             return self
         if value is not None and set(value) & set("\r\n"):
-            raise ValueError(f"{key}: {value!r} has a line end")
+            raise ValueError(f"{key}: {quoted(value)} has a line end")
         top = "\ufeff" if before.startswith("\ufeff") else ""
         lines = before[len(top) :].split("\n")
         kept = [line for line in lines if not line.startswith(mark)]
         if value is not None:
             end = "\r" if "\r\n" in self.text else ""
-            kept.insert(len(kept) - 1, f"{mark} {value}{end}")  # the last is what follows the last line end: nothing
+            # After the last comment; a sentence without words has blank lines there.
+            places = [place for place, line in enumerate(kept, 1) if line.startswith("#")]
+            kept.insert(places[-1] if places else len(kept) - 1, f"{mark} {value}{end}")
         changed = Sentence(self.text, self.source, self.line)
         changed._fields, changed._rows, changed._parts = fields, self._rows, (top + "\n".join(kept), after)
         return changed._of(fields)
@@ -290,7 +294,9 @@ class Sentence:
             match = _ID.fullmatch(name)
             last = len(rows)
             if match is None:
-                raise self._error(row, f"the ID {name[:40]!r} is no number, range or empty node; number words from 1")
+                raise self._error(
+                    row, f"the ID {quoted(name, 40)} is no number, range or empty node; number words from 1"
+                )
             first, final, whole, part = (int(group) if group else -1 for group in match.groups())
             if part > 0:
                 expected = empty[1] + 1 if empty[0] == last else 1
@@ -316,7 +322,7 @@ class Sentence:
             if text in {"_", ""}:
                 raise ConlluError(f"{where} has no HEAD; parse the sentence first or leave it out")
             if not _HEAD.fullmatch(text):
-                raise ConlluError(f"{where} has HEAD {text[:40]!r}, no integer; write the number of a word or 0")
+                raise ConlluError(f"{where} has HEAD {quoted(text, 40)}, no integer; write the number of a word or 0")
             if int(text) > len(column):
                 raise ConlluError(f"{where} has HEAD {text} in a sentence of {len(column)}; write 0 to {len(column)}")
 
@@ -393,7 +399,7 @@ def _check_values(name: str, values: Sequence[str], count: int) -> None:
     if "\n" in joined or "\r" in joined or joined.count("\t") != max(count - 1, 0) or "" in values:
         for number, value in enumerate(values, 1):
             if not value or set(value) & set("\t\r\n"):
-                raise ValueError(f"{name}: {value!r} of word {number} is empty or has a tab or a line end")
+                raise ValueError(f"{name}: {quoted(value)} of word {number} is empty or has a tab or a line end")
 
 
 def _with_key(misc: str, key: str, value: str) -> str:

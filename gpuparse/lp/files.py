@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from gpuparse.config import parse_toml
 from gpuparse.lp.constraints import (
     Arcs,
     Children,
@@ -24,11 +25,7 @@ from gpuparse.lp.constraints import (
 )
 from gpuparse.lp.constraints.arcs import Arc
 from gpuparse.lp.constraints.base import innermost, matching
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from gpuparse.quote import quoted, shown
 
 READY = Path(__file__).parent / "ready"
 KINDS: dict[str, Any] = {
@@ -42,6 +39,7 @@ KINDS: dict[str, Any] = {
     "span": Span,
 }
 _LARGEST = 10**9  # of whole numbers
+_MOST_BYTES = 8 << 20
 _ARC = re.compile(r"\s*(\d{1,9}|\*)\s*->\s*(\d{1,9})(?:\s+(\S+))?\s*", re.ASCII)
 
 
@@ -72,12 +70,7 @@ def load_constraints(path: Path | str) -> list[Constraint]:
 
 def constraints_of(text: bytes, path: Path) -> list[Constraint]:
     """The constraints that stand in a file's text."""
-    try:
-        tables = tomllib.loads(text.decode())
-    except RecursionError:
-        raise ValueError(f"{path}: not TOML of constraints: nested too deeply") from None
-    except ValueError as error:  # what is no UTF-8 and numbers that are too long are some of them
-        raise ValueError(f"{path}: not TOML: {error}") from None
+    tables = parse_toml(text, path, _MOST_BYTES)
     given = tables.pop("constraint", [])
     if tables or not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
         raise ValueError(f"{path}: wanted [[constraint]] tables and nothing else")
@@ -88,7 +81,7 @@ def _constraint(entry: Mapping[str, Any], where: str) -> Constraint:
     settings = dict(entry)
     kind, weight, sentences = (settings.pop(name, None) for name in ("kind", "weight", "sentences"))
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"{where}: kind is {_shown(kind)}; wanted one of {', '.join(KINDS)}")
+        raise ValueError(f"{where}: kind is {quoted(kind)}; wanted one of {', '.join(KINDS)}")
     if kind == "children" and "exactly" in settings:
         if settings.keys() & {"at_least", "at_most"}:
             raise ValueError(f"{where}: exactly is at_least and at_most in one; leave these out")
@@ -97,7 +90,9 @@ def _constraint(entry: Mapping[str, Any], where: str) -> Constraint:
     values = {}
     for name, value in settings.items():
         if name not in known:
-            raise ValueError(f"{where}: {kind} has no {name}; it has {', '.join([*known, 'weight', 'sentences'])}")
+            raise ValueError(
+                f"{where}: {kind} has no {shown(name)}; it has {', '.join([*known, 'weight', 'sentences'])}"
+            )
         values[name] = _value(str(known[name].type), value, f"{where}: {name}")
         _check_names(name, values[name], f"{where}: {name}")
     try:
@@ -150,41 +145,32 @@ def _value(hint: str, value: Any, where: str) -> Any:
     """A setting as the constraint has it, by the text of its type."""
     if hint.startswith("int"):
         if type(value) is not int or not 0 <= value < _LARGEST:
-            raise ValueError(f"{where} is {_shown(value)}; wanted a whole number below {_LARGEST:,}")
+            raise ValueError(f"{where} is {quoted(value)}; wanted a whole number below {_LARGEST:,}")
         return value
     for kind, text, wanted in ((str, "str", "a string"), (bool, "bool", "true or false")):
         if hint == text:
             if not isinstance(value, kind):
-                raise ValueError(f"{where} is {_shown(value)}; wanted {wanted}")
+                raise ValueError(f"{where} is {quoted(value)}; wanted {wanted}")
             return value
     if hint == "tuple[Arc, ...]":
         return _arcs(value, where)
     if not hint.startswith("tuple"):
         return _strings(value, where)
     if not isinstance(value, list):
-        raise ValueError(f"{where} is {_shown(value)}; wanted a list of lists of strings")
+        raise ValueError(f"{where} is {quoted(value)}; wanted a list of lists of strings")
     return tuple(_strings(each, where, "a list of lists of strings") for each in value)
 
 
 def _strings(value: Any, where: str, wanted: str = "a list of strings") -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f"{where} is {_shown(value)}; wanted {wanted}")
+        raise ValueError(f"{where} is {quoted(value)}; wanted {wanted}")
     return frozenset(value)
 
 
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:
-        raise ValueError(f"{where} is {_shown(value)}; wanted a number above 0")
+        raise ValueError(f"{where} is {quoted(value)}; wanted a number above 0")
     return float(value)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message, cut where it is long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        return "too large"
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _arcs(value: Any, where: str) -> tuple[Arc, ...]:
@@ -192,7 +178,7 @@ def _arcs(value: Any, where: str) -> tuple[Arc, ...]:
     found = [match for each in given if isinstance(each, str) and (match := _ARC.fullmatch(each))]
     if given is not value or len(found) < len(given):
         wanted = 'arcs such as ["2 -> 1", "2 -> 3 nsubj"], head first, * for any'
-        raise ValueError(f"{where} is {_shown(value)}; wanted {wanted}")
+        raise ValueError(f"{where} is {quoted(value)}; wanted {wanted}")
     return tuple((None if match[1] == "*" else int(match[1]), int(match[2]), match[3]) for match in found)
 
 
@@ -207,6 +193,6 @@ def _check_names(name: str, value: Any, where: str) -> None:
         tags = value if name in ("tags", "heads", "except_tags") else ()
         tags = frozenset().union(*value) if name == "classes" else tags
         if bad := sorted(each for each in tags if "*" in each):
-            raise ValueError(f"{where} has {bad[0]!r}; * is for labels, name each tag")
+            raise ValueError(f"{where} has {quoted(bad[0])}; * is for labels, name each tag")
     if bad := [label for label in labels if "*" in label[:-1]]:
-        raise ValueError(f"{where} has {bad[0]!r}; * stands at the end only, for all labels that begin so")
+        raise ValueError(f"{where} has {quoted(bad[0])}; * stands at the end only, for all labels that begin so")

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from gpuparse.data.conllu import ConlluError, Sentence
+from gpuparse.quote import quoted, shown
 from gpuparse.render.svg import Outcome, Token, outcomes
 
 CONFIDENCE_KEY = "Confidence"
@@ -80,7 +81,7 @@ def _heads(sentence: Sentence) -> list[int]:
         for word, text in enumerate(column, 1):
             if text != "_" and not (text.isascii() and text.isdigit() and int(text) <= len(column)):
                 raise _error(
-                    sentence, word, f"HEAD {text!r} is no word of the sentence; write 0 to {len(column)}, or _"
+                    sentence, word, f"HEAD {quoted(text)} is no word of the sentence; write 0 to {len(column)}, or _"
                 )
             heads.append(-1 if text == "_" else int(text))
     else:
@@ -117,7 +118,9 @@ def _check_words(sentence: Sentence, right: Sentence) -> None:
         if one != two:
             where = f"{right.source}:{right.line_of(word)}"
             raise _error(
-                sentence, word, f"the word {one!r}, but {two!r} in gold ({where}); give the same words in both"
+                sentence,
+                word,
+                f"the word {quoted(one)}, but {quoted(two)} in gold ({where}); give the same words in both",
             )
     where = f"{right.source}:{right.line}"
     raise ConlluError(
@@ -136,7 +139,9 @@ def _confidence(sentence: Sentence, key: str) -> list[float | None]:
                 if part.startswith(mark):
                     value = _probability(part[len(mark) :])
                     if value is None:
-                        raise _error(sentence, word, f"{part} in MISC is no number between 0 and 1; give another key")
+                        raise _error(
+                            sentence, word, f"{shown(part)} in MISC is no number between 0 and 1; give another key"
+                        )
         found.append(value)
     return found
 

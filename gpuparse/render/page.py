@@ -6,7 +6,6 @@ import io
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from gpuparse.render.compare import CONFIDENCE_KEY, Parse, notes_of, parses, tag
 from gpuparse.render.measure import drawable, is_right_to_left
 from gpuparse.render.style import SCRIPT, page_style
 from gpuparse.render.svg import ARROW, ARROW_UP, FAINTEST, Drawing, arc_path, label_room, tree_svg
+from gpuparse.streams import naming, standard_output
 
 
 @dataclass
@@ -262,27 +262,27 @@ def output_file(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
         return
     path = os.fspath(target)
     if path == "-":
-        stream = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n", write_through=True)
+        output = io.TextIOWrapper(standard_output(), encoding="utf-8", newline="\n", write_through=True)
         try:
-            yield stream
-            stream.flush()
+            yield output
+            output.flush()
         finally:
-            stream.detach()
+            output.detach()
         return
     if _is_special(path):  # a pipe, say: there is no renaming onto it
-        with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        with naming(path), open(path, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    path = os.path.realpath(path)
+    given, path = path, os.path.realpath(path)
     new = Path(f"{path}.{os.getpid()}.tmp")
     try:
-        with open(new, "w", encoding="utf-8", newline="\n") as stream:
+        with naming(given), open(new, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
         os.replace(new, path)
     except BaseException as error:
         new.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename == str(new):
-            error.filename = path  # the name that was given
+            error.filename = given
         raise
 
 

@@ -7,6 +7,7 @@ from html import escape
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from gpuparse.quote import quoted
 from gpuparse.render.layout import RADIUS, Arc, place
 from gpuparse.render.measure import drawable, is_right_to_left, isolated, shorten, text_width
 from gpuparse.render.style import LABEL_SIZE, TAG_SIZE, WORD_SIZE, svg_style
@@ -103,7 +104,7 @@ def tree_svg(
             raise ValueError(f"{name}: {len(column)} for {count} words")
     for first, last, form in tokens:
         if not 1 <= first <= last <= count:
-            raise ValueError(f"tokens: {form!r} is of words {first} to {last}, not within 1..{count}")
+            raise ValueError(f"tokens: {quoted(form)} is of words {first} to {last}, not within 1..{count}")
     shown_labels = [drawable(label) for label in labels or [""] * count]
     gold_shown = shown_labels if gold_labels is None else [drawable(label) for label in gold_labels]
     tree = _Tree(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
+
+from gpuparse.quote import visible
 
 ROOT = "ROOT"
 
@@ -159,5 +160,5 @@ def _drawing(arcs: list[_Arc], column: dict[_Arc, int]) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    """The text with what would break its line (control characters, line separators) replaced."""
-    return "".join("\ufffd" if unicodedata.category(c) in {"Cc", "Zl", "Zp"} else c for c in text)
+    """The text with what would break its line, or do worse to a terminal, escaped."""
+    return visible(text, keep="")

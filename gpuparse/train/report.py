@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuparse.files import parse_json, read_file, write_bytes
 from gpuparse.quote import quoted
+from gpuparse.streams import naming
 
 DEV_SCORES = {"dev_uas": "C0--", "dev_las": "C0-", "dev_accuracy": "C0-"}  # and the lines that they are drawn by
 
@@ -46,8 +47,9 @@ class Log:
     def write(self, event: str, **values: Any) -> dict[str, Any]:
         """Add a line; returns what stands in it."""
         record = {"event": event, **values}
-        self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
+            self._file.flush()
         return record
 
     @property
@@ -56,7 +58,8 @@ class Log:
         return self._file.tell()
 
     def close(self) -> None:
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
 
 def _finite(record: dict[str, Any]) -> dict[str, Any]:

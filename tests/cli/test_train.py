@@ -142,7 +142,7 @@ def test_settings(run, tmp_path):
         (["--set=training.epoch=3"], 1, "no setting training.epoch; there are "),
         (["--set=training"], 1, "--set training: wanted section.name=value"),
         (["--set=training.objective=mira"], 1, "training.objective is 'mira'; wanted nll, local, hinge"),
-        (["--config", "none.toml"], 1, "No such file or directory: 'none.toml'"),
+        (["--config", "none.toml"], 1, "none.toml: No such file or directory"),
         (["--config", "bad.toml"], 1, "bad.toml: not TOML: "),
         (["--train", "none.conllu"], 1, "none.conllu"),
         (["--train", "empty.conllu"], 1, "empty.conllu: no sentence to learn from"),

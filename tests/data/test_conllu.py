@@ -558,3 +558,26 @@ def test_a_comment_where_there_are_others_or_none(before, end):
 def test_a_comment_has_one_line():
     with pytest.raises(ValueError, match=r"constraints: 'a\\nb' has a line end"):
         sentence(word(1)).with_comment("constraints", "a\nb")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# a\n\n", "# a\n# k = v\n\n"),
+        ("# a", "# a\n# k = v"),
+        ("\n\n# a\n\n\n", "\n\n# a\n# k = v\n\n\n"),
+        ("# a\r\n\r\n", "# a\r\n# k = v\r\n\r\n"),
+    ],
+)
+def test_a_comment_in_a_sentence_without_words(text: str, expected: str) -> None:
+    changed = Sentence(text).with_comment("k", "v")
+    assert changed.text == expected
+    assert len(list(read_conllu(io.BytesIO(changed.text.encode())))) == 1
+    assert changed.with_comment("k", None).text == text
+
+
+def test_messages_quote_a_part_of_long_values() -> None:
+    for values in (["a\t" + "x" * 1000], ["\n" * 500]):
+        with pytest.raises(ValueError) as caught:
+            Sentence.from_words(values)
+        assert len(str(caught.value)) < 300 and str(caught.value).isprintable()

@@ -179,7 +179,7 @@ def test_errors(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "before", "part", "many", "after", "message"),
     [
-        ("unique", "labels = ", "[", 9000, "", "nested too deeply"),
+        ("unique", "labels = ", "[", 9000, "", "too many lists in one another"),
         ("unique", "labels.a", ".a", 5000, " = 1", "constraint 1: labels is .*; wanted a list of strings"),
         ("unique", "labels = [3, '", "x", 500, "']", "constraint 1: labels is .*…; wanted a list of strings"),
         (
@@ -190,9 +190,23 @@ def test_errors(tmp_path: Path, text: str, message: str) -> None:
             "",
             "constraint 1: at_most is 10*; wanted a whole number below 1,000,000,000",
         ),
-        ("children", "at_most = 0x", "f", 9999, "", "constraint 1: at_most is too large; wanted a whole number"),
+        (
+            "children",
+            "at_most = 0x",
+            "f",
+            9999,
+            "",
+            "constraint 1: at_most is a number of [0-9]+ bits; wanted a whole number",
+        ),
         ("children", "at_most = ", "9", 9999, "", "c.toml: (not TOML: |constraint 1: at_most is)"),
-        ("projective", "weight = 1", "0", 400, "", "constraint 1: weight is 10*…; wanted a number above 0"),
+        (
+            "projective",
+            "weight = 1",
+            "0",
+            400,
+            "",
+            "constraint 1: weight is a number of [0-9]+ bits; wanted a number above 0",
+        ),
         ("arcs", "required = ['1 -> ", "2", 9999, "']", "constraint 1: required is .*…; wanted arcs such as"),
     ],
 )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpuparse.lp.constraints.base import Constraint, Words
 from gpuparse.lp.rows import Box, Row
+from gpuparse.quote import quoted
 
 if TYPE_CHECKING:
     from gpuparse.lp.check import Trees
@@ -64,7 +65,7 @@ def _arc(what: str, given: Any) -> Arc:
     parts = (*parts, None) if len(parts) == 2 else parts
     kinds = (Integral, NoneType), (Integral,), (str, NoneType)
     if len(parts) != 3 or not all(map(isinstance, parts, kinds)):
-        raise ValueError(f"{what} has {given!r}; wanted arcs as in (2, 1, 'nsubj'): head, word and label")
+        raise ValueError(f"{what} has {quoted(given)}; wanted arcs as in (2, 1, 'nsubj'): head, word and label")
     head, word, label = parts
     if head is None and label is None:
         raise ValueError(f"{what} has an arc {_shown(head, word)} without a label; name its head or its label")

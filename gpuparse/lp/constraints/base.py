@@ -16,6 +16,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from gpuparse.lp.rows import Row
+from gpuparse.quote import quoted
 
 if TYPE_CHECKING:
     from gpuparse.lp.check import Trees
@@ -115,7 +116,7 @@ class Words:
 
     def name(self, node: int) -> str:
         """A node in a message."""
-        return f"word {node} ({self.forms[node]!r})" if node else "the root"
+        return f"word {node} ({quoted(self.forms[node])})" if node else "the root"
 
     def size(self) -> str:
         """How many words there are, in a message."""
@@ -132,7 +133,7 @@ def matching(names: Iterable[str], labels: Mapping[str, int]) -> dict[str, int]:
     for name in sorted(names):
         stem, star, rest = name.partition("*")
         if rest:
-            raise ValueError(f"label {name!r}: * stands at the end only, for all labels that begin so")
+            raise ValueError(f"label {quoted(name)}: * stands at the end only, for all labels that begin so")
         if star:
             found.update({label: number for label, number in labels.items() if label.startswith(stem)})
         elif name in labels:
@@ -146,8 +147,8 @@ def as_names(what: str, given: Any) -> frozenset[str]:
         names = list(given)
         if all(isinstance(name, str) for name in names):
             return frozenset(names)
-    example = repr(given) if isinstance(given, str) else "'nsubj'"
-    raise ValueError(f"{what} is {given!r}; wanted a set of names, as in {{{example}}}")
+    example = quoted(given) if isinstance(given, str) else "'nsubj'"
+    raise ValueError(f"{what} is {quoted(given)}; wanted a set of names, as in {{{example}}}")
 
 
 def take_names(constraint: Any) -> None:
@@ -223,7 +224,7 @@ class Soft(Constraint):
         _check_is_one("Soft", self.constraint)
         weight: Any = self.weight
         if not isinstance(weight, (int, float, np.floating)) or not 0 < weight <= sys.float_info.max:
-            raise ValueError(f"weight is {weight!r}; wanted a number above 0")
+            raise ValueError(f"weight is {quoted(weight)}; wanted a number above 0")
 
     def rows(self, words: Words) -> Iterator[Row]:
         return self._soft(self.constraint.rows(words))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpuparse.lp.constraints.base import Constraint, Doubles, Words, take_names
 from gpuparse.lp.rows import Box, Row
+from gpuparse.quote import quoted
 
 if TYPE_CHECKING:
     from gpuparse.lp.check import Trees
@@ -177,7 +178,7 @@ class LabelUnder(Constraint):
         take_names(self)
         label: Any = self.label
         if not isinstance(label, str):
-            raise ValueError(f"label is {label!r}; wanted a name, as in 'nsubj'")
+            raise ValueError(f"label is {quoted(label)}; wanted a name, as in 'nsubj'")
 
     def rows(self, words: Words) -> Iterator[Row]:
         return self._rows(words, words.words)

@@ -1,0 +1,3 @@
+from gpuparse.cli import main
+
+main()

@@ -1,0 +1,394 @@
+"""The command line as a process: Ctrl-C, closed streams, full disks, terminals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpuparse import cli, startup
+from gpuparse.config import Config
+from gpuparse.data.artificial import artificial_treebank
+from gpuparse.data.conllu import Sentence, read_conllu
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.parser import Parser
+
+ROOT = Path(__file__).parents[2]
+SMALL = [*("scorer.word=8", "scorer.char=4", "scorer.chars=8", "scorer.tag=4", "scorer.feats=4"), "scorer.hidden=8"]
+SMALL += [*("scorer.layers=1", "scorer.arc=8", "scorer.label=8")]
+ODD = "1\ta\x1b[31mb\x07\x9b2J\u202ec\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
+SHOWN = r"a\x1b[31mb\x07\x9b2J\u202ec"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A parser that has learned nothing."""
+    path = tmp_path_factory.mktemp("model")
+    treebank = list(artificial_treebank(20))
+    Parser.new(Config.load(None, SMALL), Vocabulary.build(treebank)).save(path)
+    return path
+
+
+_PROGRAM = """
+import os, sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gpuparse.bp":  # the first of the modules that take their time
+            os.write(2, b"begun\\n")
+sys.meta_path.insert(0, Watch())
+from gpuparse.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def program(tmp_path) -> list[str]:
+    """The program as it is installed, but that it says when its own code begins: Python has to be there first."""
+    script = tmp_path / "bin" / "gpuparse"
+    script.parent.mkdir()
+    script.write_text(_PROGRAM)
+    return [sys.executable, str(script)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+
+
+def start(program, *arguments, **options) -> subprocess.Popen:
+    process = subprocess.Popen([*program, *map(str, arguments)], stderr=subprocess.PIPE, env=environment(), **options)
+    assert process.stderr.readline() == b"begun\n"
+    return process
+
+
+def forked(
+    *arguments, streams: dict[int, int | str | None], cwd: Path | None = None, limit: int = 0, memory: int = 0
+) -> int:
+    """Run the command line in a copy of this process, which has all modules; the exit code.
+
+    Args:
+        streams: for 0, 1 and 2 a descriptor, a file to open, or None for a stream that is closed.
+        limit: bytes that a file may have.
+        memory: bytes that may be allocated.
+    """
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+                given = streams[number]
+                if given is None:
+                    os.close(number)
+                    setattr(sys, name, None)
+                    continue
+                os.dup2(os.open(given, os.O_RDWR) if isinstance(given, str) else given, number)
+                stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+                setattr(sys, name, stream)
+            os.chdir(cwd or os.getcwd())
+            if limit:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            if memory:
+                used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+            sys.argv = ["gpuparse", *map(str, arguments)]
+            cli.main()
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 98
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run(*arguments, tmp_path: Path, closed=(), full=(), **options) -> tuple[int, str, str]:
+    """Run the command line with some streams closed or on a full disk; its code, its output and its errors."""
+    texts = [tmp_path / "run.out", tmp_path / "run.err"]
+    with texts[0].open("wb") as out, texts[1].open("wb") as err:
+        streams = {0: os.devnull, 1: out.fileno(), 2: err.fileno()}
+        streams |= dict.fromkeys(closed) | dict.fromkeys(full, "/dev/full")
+        code = forked(*arguments, streams=streams, **options)
+    told = code, *(path.read_text() for path in texts)
+    for path in texts:
+        path.unlink()
+    return told
+
+
+def interrupt(process, times=1) -> tuple[int, str]:
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err.decode()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.3, 1.0])
+def test_ctrl_c_while_modules_are_imported_and_after(program, tmp_path, delay):
+    process = start(program, "sample", "-n", 10**9, "-o", tmp_path / "out.conllu")
+    time.sleep(delay)
+    assert interrupt(process) == (130, "gpuparse: interrupted\n")
+    assert os.listdir(tmp_path) == ["bin"]
+
+
+def test_ctrl_c_while_a_file_is_written(program, tmp_path):
+    """And again and again, as it is pressed."""
+    process = start(program, "sample", "-n", 10**9, "-o", tmp_path / "out.conllu")
+    end = time.monotonic() + 60
+    while len(os.listdir(tmp_path)) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert interrupt(process, times=5) == (130, "gpuparse: interrupted\n")
+    assert os.listdir(tmp_path) == ["bin"]
+
+
+def test_ctrl_c_while_input_is_waited_for(program, tmp_path, model):
+    process = start(program, "parse", model, "-o", tmp_path / "out.conllu", stdin=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while not (tmp_path / "out.conllu.partial").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    assert interrupt(process) == (130, "gpuparse: interrupted\n")
+    assert os.listdir(tmp_path) == ["bin"]
+
+
+def test_ctrl_c_of_a_module():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuparse", "sample", "-n", str(10**9)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout.read(10) == b"# sent_id "
+    assert interrupt(process) == (130, "gpuparse: interrupted\n")
+
+
+def test_ctrl_c_in_a_computation_that_does_not_notice():
+    """As deep in a kernel: a call that lets other threads run, and does not end."""
+    code = (
+        "import ctypes, os\nfrom gpuparse import startup\nstartup._PATIENCE = 0.5\n"
+        "lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(128)\n"
+        "with startup.interruptible():\n    lock(mutex)\n    os.write(2, b'begun\\n')\n    lock(mutex)\n"
+    )
+    process = start([sys.executable, "-c", code])
+    time.sleep(0.1)
+    assert interrupt(process) == (130, "gpuparse: interrupted\n")
+
+
+def test_ctrl_c_where_nothing_can_be_raised():
+    class Last:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def leave() -> None:
+        last = Last()
+        del last
+        time.sleep(5)
+
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), startup.interruptible():
+        leave()
+    assert time.monotonic() - begun < 4
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == (before, hook)
+
+
+def test_ctrl_c_twice_is_once():
+    """The second must not interrupt what the first one made necessary."""
+    tidied = False
+    with pytest.raises(KeyboardInterrupt), startup.interruptible():
+        try:
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(5)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.1)
+            tidied = True
+    assert tidied
+
+
+@pytest.mark.parametrize("command", [["sample", "-n", "1000"], ["info"], ["info", "--json"]])
+def test_a_reader_that_has_enough(tmp_path, command):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with (tmp_path / "err").open("wb") as err:
+        code = forked(*command, streams={0: os.devnull, 1: writing, 2: err.fileno()})
+    os.close(writing)
+    assert (code, (tmp_path / "err").read_text()) == (1, "gpuparse: <stdout>: Broken pipe\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "streams", "message"),
+    [
+        (("sample",), {"full": [1]}, "<stdout>: No space left on device"),
+        (("sample",), {"closed": [1]}, "<stdout>: Bad file descriptor"),
+        (("sample", "-o", "/dev/full"), {}, "/dev/full: No space left on device"),
+        (("info", "--json"), {"full": [1]}, "<stdout>: No space left on device"),
+        (("info",), {"closed": [1]}, "<stdout>: Bad file descriptor"),
+        (("parse", "MODEL"), {"closed": [0]}, "<stdin>: Bad file descriptor"),
+        (("parse", "MODEL", "INPUT"), {"closed": [1]}, "<stdout>: Bad file descriptor"),
+        (("parse", "MODEL", "INPUT", "-o", "/dev/full"), {}, "/dev/full: No space left on device"),
+        (("render", "INPUT"), {"full": [1]}, "<stdout>: No space left on device"),
+        (("render", "-"), {"closed": [0]}, "<stdin>: Bad file descriptor"),
+        (("render", "INPUT", "-o", "/dev/full"), {}, "/dev/full: No space left on device"),
+        (("evaluate", "INPUT", "INPUT"), {"full": [1]}, "<stdout>: No space left on device"),
+    ],
+)
+def test_streams_that_are_closed_and_disks_that_are_full(tmp_path, model, arguments, streams, message):
+    data = tmp_path / "input.conllu"
+    data.write_text(ODD)
+    given = [{"MODEL": model, "INPUT": data}.get(argument, argument) for argument in arguments]
+    given += ["-q"] if arguments[0] == "parse" else []
+    code, _, err = run(*given, tmp_path=tmp_path, **streams)
+    assert (code, err) == (1, f"gpuparse: {message}\n")
+
+
+def test_streams_that_are_not_used_may_be_closed(tmp_path, model):
+    data, output = tmp_path / "input.conllu", tmp_path / "out.conllu"
+    data.write_text(ODD)
+    assert run("parse", model, data, "-o", output, tmp_path=tmp_path, closed=[0, 1, 2]) == (0, "", "")
+    assert output.read_text().startswith(ODD[: ODD.index("0\troot")])
+
+
+def test_streams_closed_from_the_beginning():
+    """The real thing, once: files that are opened must not get the numbers of the streams."""
+    command = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-m", "gpuparse", "sample"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, env=environment(), timeout=120)
+    assert (done.returncode, done.stderr) == (1, b"gpuparse: <stdout>: Bad file descriptor\n")
+
+
+@pytest.mark.parametrize("output", ["out.conllu", "page.html", "parsed.conllu"])
+def test_a_file_that_cannot_grow(tmp_path, model, output):
+    """As on a full disk: it is named, and nothing is left of it."""
+    data = tmp_path / "data.conllu"
+    with data.open("w") as file:
+        file.writelines(sentence.text for sentence in artificial_treebank(300))
+    commands = {
+        "out.conllu": ["sample", "-n", "3000", "-o", "out.conllu"],
+        "page.html": ["render", "data.conllu", "-o", "page.html"],
+        "parsed.conllu": ["parse", "-q", str(model), "data.conllu", "-o", "parsed.conllu"],
+    }
+    code, out, err = run(*commands[output], tmp_path=tmp_path, cwd=tmp_path, limit=20_000)
+    assert (code, out) == (1, "")
+    assert err.startswith("gpuparse: ") and err.endswith(f"{output}: File too large\n") and err.count("\n") == 1
+    assert os.listdir(tmp_path) == ["data.conllu"]
+
+
+def terminal(*arguments) -> str:
+    """Run with a terminal as stdout and stderr; what it was sent."""
+    ours, theirs = pty.openpty()
+    sent: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # which is how a terminal ends
+            while block := os.read(ours, 1 << 16):
+                sent.append(block)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    forked(*arguments, streams={0: os.devnull, 1: theirs, 2: theirs})
+    os.close(theirs)
+    reader.join(60)
+    os.close(ours)
+    return b"".join(sent).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("parse", "-q", "MODEL", "INPUT"),
+        ("render", "--text", "INPUT"),
+        ("evaluate", "--breakdown", "LABELS", "INPUT"),
+        ("evaluate", "--json", "LABELS", "INPUT"),
+        ("parse", "MODEL", "BROKEN"),
+        ("render", "BROKEN", "--text"),
+        ("parse", "MODEL", "no\x1b[31msuch\x07\u202e"),
+        ("train", "x", "--set", "training.\x1b[31m=\x07"),
+        ("sample", "--\x1b[31m\x9b"),
+    ],
+)
+def test_a_terminal_sees_no_control_characters(tmp_path, model, arguments, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("NO_COLOR", "1")
+    names = {"MODEL": model, "INPUT": tmp_path / "a.conllu", "LABELS": tmp_path / "b.conllu"}
+    names["BROKEN"] = tmp_path / "c\x1b[31m.conllu"
+    names["INPUT"].write_text(ODD)
+    names["LABELS"].write_text(ODD.replace("root", "ro\x1b[31m\x9bot\u202e"))
+    names["BROKEN"].write_text(ODD + f"# sent_id = \x1b[31m\x07\n{ODD}".replace("1\ta", "\x1b[31m\x9b1\ta"))
+    sent = terminal(*(names.get(argument, argument) for argument in arguments))
+    assert sent and not [char for char in sent if char in "\x1b\x07\x9b\u202e"], repr(sent)
+    assert "Traceback" not in sent
+    if arguments[0] in {"render", "parse"} and "INPUT" in arguments:
+        assert SHOWN in sent
+
+
+def test_a_pipe_gets_every_byte(tmp_path, model):
+    path = tmp_path / "a.conllu"
+    path.write_text(ODD)
+    code, out, _ = run("parse", "-q", model, path, tmp_path=tmp_path)
+    assert code == 0 and out.startswith(ODD[: ODD.index("0\troot")])
+
+
+def test_long_values_are_quoted_in_part(tmp_path):
+    long = "x" * 5000
+    commands = [
+        ["train", "m", "--set", f"training.{long}=1"],
+        ["train", "m", "--set", f"training.epochs={long}"],
+        ["sample", "-n", long],
+        ["sample", f"--{long}"],
+        [long],
+        ["parse", "m", "--method", long],
+        ["tag", "m", "--method", long],
+        ["render", long],
+    ]
+    for command in commands:
+        code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path)
+        assert (code in {1, 2}, out, err.count("\n")) == (True, "", 1)
+        assert "x" * 201 not in err, command[:2]
+
+
+def _with_a_long_one(path: Path, words: int) -> tuple[list[str], int]:
+    """A treebank with a long sentence in the middle; the sentences, and the line where the long one begins."""
+    some = [sentence.text for sentence in artificial_treebank(8)]
+    some.insert(4, Sentence.from_words(["word"] * words).text)
+    path.write_text("".join(some))
+    return some, 1 + "".join(some[:4]).count("\n")
+
+
+def test_a_sentence_for_which_there_is_no_memory(tmp_path, model):
+    """By the estimate: it is named, the others are parsed."""
+    some, line = _with_a_long_one(tmp_path / "a.conllu", 6000)
+    command = ["parse", model, "a.conllu", "-o", "b.conllu"]
+    code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path, memory=300_000_000)
+    assert (code, out) == (1, "")
+    named, summary, last = err.splitlines()
+    assert re.fullmatch(
+        rf"gpuparse: a\.conllu:{line}: a sentence of 6,000 words needs about \d+ MB of memory and \d+ MB are free; "
+        r"split it, or find more memory; written unparsed",
+        named,
+    )
+    assert summary.startswith("9 sentences")
+    assert last == "gpuparse: 1 sentence of 9 written unparsed"
+    written = [sentence.text for sentence in read_conllu(tmp_path / "b.conllu")]
+    assert len(written) == 9 and written[4] == some[4]
+
+
+def test_memory_that_runs_out_after_all(tmp_path, model, monkeypatch):
+    """By the allocator, where the estimate was too low."""
+    monkeypatch.setattr(Parser, "_need", lambda *_: 0)
+    some, line = _with_a_long_one(tmp_path / "a.conllu", 10_000)
+    command = ["parse", "-q", model, "a.conllu", "-o", "b.conllu"]
+    code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path, memory=300_000_000)
+    assert (code, out) == (1, "")
+    named, _ = err.splitlines()
+    assert named.startswith(f"gpuparse: a.conllu:{line}: a sentence of 10,000 words needs about")
+    assert named.endswith("which could not be had; split it, or find more memory; written unparsed")
+    written = [sentence.text for sentence in read_conllu(tmp_path / "b.conllu")]
+    assert len(written) == 9 and written[4] == some[4]
