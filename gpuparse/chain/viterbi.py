@@ -59,16 +59,16 @@ class Transitions:
     """
 
     def __init__(self, transitions: Tensor) -> None:
-        as_scores(transitions, "transitions")
-        if transitions.dim() != 2 or transitions.shape[0] != transitions.shape[1]:
-            raise ValueError(f"transitions must have shape [T, T], got {list(transitions.shape)}")
-        self.scores = transitions
-        self.table = Table(transitions[None, None])
-        self._version = _version(transitions)
+        scores = as_scores(transitions, "transitions")
+        if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or scores.shape[0] < 1:
+            raise ValueError(f"transitions must have shape [T, T], got {list(scores.shape)}")
+        self.scores = scores
+        self.table = Table(scores[None, None])
+        self._given, self._version = transitions, _version(transitions)
 
     def check(self) -> None:
         """Raise ValueError if the tensor was changed since."""
-        now = _version(self.scores)
+        now = _version(self._given)
         if None not in (now, self._version) and now != self._version:
             raise ValueError("transitions were changed after Transitions(...) was made of them; make it anew")
 
@@ -113,7 +113,7 @@ def viterbi(
     Where hardly a transition can be left out, column generation goes over to the dense program, and so it does for
     transitions of each place, all of which it would have to read for their bounds.
     """
-    as_unary(unary)
+    unary = as_unary(unary)
     if isinstance(transitions, Transitions):
         transitions.check()
     given = transitions.scores if isinstance(transitions, Transitions) else transitions
@@ -151,7 +151,7 @@ def viterbi(
 
 def _check_options(method: str, pricing: str, initial: int, beam: int) -> None:
     for name, value, choices in (("method", method, get_args(Method)), ("pricing", pricing, get_args(Pricing))):
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise ValueError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, choices))}")
     for name, number in (("initial", initial), ("beam", beam)):
         if type(number) is not int or number < 1:

@@ -6,7 +6,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.distributions.chains import ChainDistribution
-from gpuparse.tags import Lengths, as_transitions, as_unary, chain_scores
+from gpuparse.tags import Lengths, as_scores, as_transitions, as_unary, chain_scores
 
 
 class TagChains(ChainDistribution):
@@ -28,7 +28,8 @@ class TagChains(ChainDistribution):
     def __init__(
         self, unary: Tensor, transitions: Tensor, lengths: Lengths = None, *, validate_args: bool | None = None
     ) -> None:
-        as_transitions(transitions, as_unary(unary))
+        unary, transitions = as_unary(unary), as_scores(transitions, "transitions")
+        as_transitions(transitions, unary)
         super().__init__(unary, transitions, lengths, validate_args)
 
     @property

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
-from gpuparse.distributions.common import as_k, as_sample_shape, may_keep, not_negative
+from gpuparse.distributions.common import as_batch_shape, as_k, as_sample_shape, may_keep, not_negative
 from gpuparse.ops import Structure
 from gpuparse.plain.semiring import arc_mask
+from gpuparse.shifts import add_up, arcs_less_shared, check_sums
 from gpuparse.trees import (
     Lengths,
     as_arcs,
+    as_flag,
     as_heads,
     as_lengths,
     can_look,
@@ -45,17 +47,24 @@ class TreeDistribution(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
     structure: ClassVar[Structure]
     projective: ClassVar[bool]
+    _large_pairs = False
+    """Whether scores other than those of arcs are large."""
 
     def __init__(
         self, arcs: Tensor, lengths: Lengths = None, *, single_root: bool = True, validate_args: bool | None = None
     ) -> None:
-        self.arcs: Float[Tensor, "B N N"] = as_arcs(arcs)
+        arcs = as_arcs(arcs)
+        self.arcs: Float[Tensor, "B N N"] = arcs
         self.lengths: Int[Tensor, " B"] = as_lengths(lengths, arcs, validate_args)
-        self.single_root = bool(single_root)
+        self.single_root = as_flag(single_root, "single_root")
         self._looks = validate_args
         self._known: dict[str, Tensor] = {}
         super().__init__(arcs.shape[:1], arcs.shape[1:2], validate_args=False)
-        if can_look(arcs, validate_args) and check_scores(arcs, self.lengths):
+        forbidden, large = check_scores(arcs, self.lengths) if can_look(arcs, validate_args) else (False, False)
+        self._large = large or self._large_pairs
+        if self._large:
+            self._check_large()
+        if forbidden:
             without = self._sums("log_partition").detach().isneginf().nonzero()
             if len(without):
                 raise self.no_tree_error(int(without[0]))
@@ -86,13 +95,35 @@ class TreeDistribution(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> TreeDistribution:
         """The same for more sentences: from [1] to any [B]."""
-        shape = torch.Size(batch_shape)
-        if len(shape) != 1 or self.arcs.shape[0] not in (1, shape[0]):
-            raise ValueError(
-                f"batch_shape must be [B], and a batch of {self.arcs.shape[0]} cannot become {list(shape)}"
-            )
+        shape = as_batch_shape(batch_shape, self.arcs.shape[0])
         arcs, lengths = self.arcs.expand(shape[0], -1, -1), self.lengths.expand(shape[0])
         return type(self)(arcs, lengths, single_root=self.single_root, validate_args=self._looks)
+
+    def _without_shared(self) -> tuple[TreeDistribution, Float64[Tensor, "B K"]]:
+        """The same distribution in float64, scores less what all trees share, and what they share
+        (``gpuparse.shifts``)."""
+        arcs, shared = arcs_less_shared(self.arcs, self.lengths, self.structure, self.single_root)
+        return type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False), shared
+
+    def _near(self) -> TreeDistribution:
+        """The same without what all trees share, where scores are large; else itself."""
+        return self._without_shared()[0] if self._large else self
+
+    def _given(self) -> dict[str, Tensor | None]:
+        """The scores by the names of the arguments, 0 where they are not read."""
+        return {"arcs": torch.where(arc_mask(self.lengths, self.arcs.shape[1]), self.arcs.detach(), 0.0)}
+
+    def _check_large(self) -> None:
+        """Raise ValueError where large scores cannot be answered."""
+        with torch.no_grad():
+            near, shared = self._without_shared()
+            check_sums(near._sums("log_partition"), shared, self._given(), self.arcs.dtype, "trees")
+
+    def _large_sums(self, name: str) -> Tensor:
+        """What ``_sums`` gives of large scores."""
+        near, shared = self._without_shared()
+        value = near._sums(name)
+        return value + add_up(shared) if name == "log_partition" else value.to(self.arcs.dtype)
 
     def _sums(self, name: str) -> Tensor:
         """log_partition (in float64) or marginals, by name. What was computed is kept, unless it lacks the gradient
@@ -100,7 +131,9 @@ class TreeDistribution(Distribution):
         if name in self._known:
             return self._known[name]
         wanted = torch.is_grad_enabled() and self.arcs.requires_grad
-        if name == "log_partition" and not wanted:
+        if self._large:
+            value = self._large_sums(name)
+        elif name == "log_partition" and not wanted:
             value = self.structure.log_partition(self.arcs, self.lengths, self.single_root)
         else:
             logz, mu = self.structure.marginals(self.arcs, self.lengths, self.single_root)
@@ -125,7 +158,7 @@ class TreeDistribution(Distribution):
     def argmax(self) -> Int[Tensor, "B N"]:
         """Heads of a best tree; among equals the same one every time."""
         if "argmax" not in self._known:
-            self._known["argmax"] = self.structure.argmax(self.arcs.detach(), self.lengths, self.single_root)
+            self._known["argmax"] = self.structure.argmax(self._near().arcs.detach(), self.lengths, self.single_root)
         return self._known["argmax"].clone()  # the caller may write to it
 
     @property
@@ -146,7 +179,7 @@ class TreeDistribution(Distribution):
     def topk(self, k: int) -> tuple[Int[Tensor, "k B N"], Float[Tensor, "k B"]]:
         """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
         number = as_k(k)
-        heads = self.structure.topk(self.arcs.detach(), self.lengths, self.single_root, number)
+        heads = self.structure.topk(self._near().arcs.detach(), self.lengths, self.single_root, number)
         return heads, self._score(heads)
 
     def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B N"]:
@@ -157,24 +190,28 @@ class TreeDistribution(Distribution):
         return heads.reshape(*shape, *self.arcs.shape[:2])
 
     def _draw(self, num: int) -> Int[Tensor, "num B N"]:
-        return self.structure.sample(self.arcs.detach(), self.lengths, self.single_root, num)
+        return self.structure.sample(self._near().arcs.detach(), self.lengths, self.single_root, num)
 
     def log_prob(self, value: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
         """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
         heads = as_heads(value, self.arcs, self.lengths, self._looks)
         tree = is_tree(heads, self.lengths, projective=self.projective, single_root=self.single_root)
-        value = tree_scores(self.arcs, heads, self.lengths) - self._sums("log_partition")
+        near = self._near()
+        value = tree_scores(near.arcs, heads, self.lengths) - near._sums("log_partition")
         value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(tree, value, -torch.inf).to(self.arcs.dtype)
 
     def _centred(self) -> TreeDistribution:
         """The same distribution in float64, each word's scores shifted by their greatest: nothing large cancels."""
         if "centred" not in self.__dict__:
-            read = arc_mask(self.lengths, self.arcs.shape[1])
-            arcs = torch.where(read, self.arcs.double(), -torch.inf)
-            top = arcs.detach().amax(1, keepdim=True)
-            arcs = arcs - torch.where(top.isfinite(), top, 0.0)
-            wide = type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False)
+            if self._large:
+                wide = self._near()
+            else:
+                read = arc_mask(self.lengths, self.arcs.shape[1])
+                arcs = torch.where(read, self.arcs.double(), -torch.inf)
+                top = arcs.detach().amax(1, keepdim=True)
+                arcs = arcs - torch.where(top.isfinite(), top, 0.0)
+                wide = type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False)
             if (self.arcs.requires_grad and not torch.is_grad_enabled()) or not may_keep():
                 return wide
             self.centred = wide

@@ -28,7 +28,8 @@ class TrigramChains(ChainDistribution):
     def __init__(
         self, unary: Tensor, trigrams: Tensor, lengths: Lengths = None, *, validate_args: bool | None = None
     ) -> None:
-        as_trigrams(trigrams, as_unary(unary))
+        unary = as_unary(unary)
+        trigrams = as_trigrams(trigrams, unary)
         super().__init__(unary, trigrams, lengths, validate_args)
 
     @property
