@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gpuparse.trees import as_integers, as_scores
+from gpuparse.trees import as_integers, as_scores, short
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Grammar:
             object.__setattr__(self, name, x)
         S, R = len(self.symbols), self.scores.shape[0]
         if type(self.tags) is not int or not 1 <= self.tags <= S:
-            raise ValueError(f"tags must be from 1 to the {S} symbols, got {self.tags!r}")
+            raise ValueError(f"tags must be from 1 to the {S} symbols, got {short(self.tags)}")
         if len(set(self.symbols)) != S:
             double = sorted({s for s in self.symbols if self.symbols.count(s) > 1})
             raise ValueError(f"symbols must differ, got {double[0]!r} twice")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpuparse.ops.pricing import Scorer
 from gpuparse.shifts import is_large
-from gpuparse.trees import Lengths, as_lengths, as_scores, can_look
+from gpuparse.trees import Lengths, as_lengths, as_scores, can_look, short
 
 Kind = Literal["grandparents", "siblings"]
 KINDS: tuple[Kind, ...] = ("grandparents", "siblings")
@@ -159,14 +159,14 @@ class TakenParts(Parts):
 def as_kind(kind: Kind) -> Kind:
     """``kind`` if it is one."""
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {short(kind)}")
     return kind
 
 
 def as_axis(axis: int) -> int:
     """``axis`` if it is the place of a node in a triple."""
     if not isinstance(axis, int) or axis not in (0, 1, 2):
-        raise ValueError(f"axis must be 0, 1 or 2 (the node that the bound is over), got {axis!r}")
+        raise ValueError(f"axis must be 0, 1 or 2 (the node that the bound is over), got {short(axis)}")
     return axis
 
 
@@ -236,10 +236,11 @@ def _word_left(x: Tensor, n: Tensor) -> Tensor:
 
 
 def _check_values(values: Float[Tensor, "B N N N"], lengths: Tensor, kind: Kind) -> bool:
-    """Raise ValueError at a NaN or +inf among the scores that are read; return whether some may be large."""
-    if not (large := is_large(values)):  # NaN and +inf are
+    """Raise ValueError at a NaN or +inf among the scores that are read; return whether some are large."""
+    if not is_large(values):  # NaN and +inf are
         return False
-    wrong = (legal_triples(kind, lengths, values.shape[1]) & (values.isnan() | values.isposinf())).nonzero()
+    read = legal_triples(kind, lengths, values.shape[1])
+    wrong = (read & (values.isnan() | values.isposinf())).nonzero()
     if len(wrong):
         place = wrong[0].tolist()
         b, *triple = place
@@ -248,4 +249,4 @@ def _check_values(values: Float[Tensor, "B N N N"], lengths: Tensor, kind: Kind)
             f"{kind}{place} is {float(values[tuple(place)])} (sentence {b}, {where}); "
             "scores must be finite, or -inf for a forbidden part"
         )
-    return large
+    return is_large(torch.where(read, values, 0.0))

@@ -73,7 +73,8 @@ class Scores:
                 large = _check_labels(labels, counts) or large
         beside = as_parts(siblings, "siblings", arcs, counts, validate_args)
         above = as_parts(grandparents, "grandparents", arcs, counts, validate_args)
-        large = large or any(parts is not None and parts.large for parts in (beside, above))
+        if can_look(arcs, validate_args):
+            large = large or any(parts is not None and parts.large for parts in (beside, above))
         self._set(arcs, counts, labels, beside, above, validate_args, large)
 
     def _set(

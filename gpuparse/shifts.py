@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gpuparse.ops import Structure
 from gpuparse.plain.semiring import arc_mask
+from gpuparse.tags import is_position
 from gpuparse.trees import tree_scores
 
 LARGE = 2.0**20
@@ -28,6 +29,8 @@ FARTHEST = 2.0**960
 """What is further below 0 is the same as this: so far below anything else that it has no probability."""
 LOST = 2.0**32
 """Of a sum below minus this, doubles have no digits after 1e-6: its exponential is not known any better."""
+ONE_ROOT = -1.5 * LARGE
+"""Trees above this have one word under the root, where each costs ``LARGE``."""
 
 NEG_INF = -torch.inf
 
@@ -85,32 +88,40 @@ def arcs_less_greatest(
     top = torch.where(top.isneginf(), 0.0, top)
     under, rest = _difference(root, top)
     best = under.amax(2, keepdim=True)
-    best = torch.where(best.isneginf(), 0.0, best)
-    first = (under - best) + rest
+    more = torch.where(under == best, rest, NEG_INF).amax(2, keepdim=True)
+    best, more = (torch.where(x.isneginf(), 0.0, x) for x in (best, more))
+    first = (under - best) + (rest - more)
     if arcs.requires_grad and torch.is_grad_enabled():
         alive = torch.where(root.isneginf(), 0.0, arcs[:, :1])
         first = first + (alive - alive.detach())  # 0, with the derivative
-    return torch.cat([first, arcs[:, 1:] - top], 1), torch.cat([top[:, 0], best[:, 0]], 1)
+    return torch.cat([first, arcs[:, 1:] - top], 1), torch.cat([top[:, 0], more[:, 0], best[:, 0]], 1)
 
 
 def arcs_less_shared(
     arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], structure: Structure, single_root: bool
-) -> tuple[Float64[Tensor, "B N N"], Float64[Tensor, "B K"]]:
+) -> tuple[Float64[Tensor, "B N N"], Float64[Tensor, "B K"], Float64[Tensor, " B"] | None]:
     """The same of arcs as they were given, for trees of a structure; -inf where they are not read.
 
     If any number of words may hang on the root, but each costs a lot, one does: where trees with one are proven to be
-    all that matters, that one's cost is shared, too.
+    all that matters, that one's cost is shared, too, and the last tensor says what each more costs beside its score.
     """
     given = bounded(arcs, arc_mask(lengths, arcs.shape[1]))
     found, shared = arcs_less_greatest(given, single_root)
     if single_root or bool((found.detach()[:, 0].amax(1) >= -2 * LARGE).all()):
-        return found, shared
+        return found, shared, None
     one, of_one = arcs_less_greatest(given, True)
     one = torch.cat([one[:, :1] - LARGE, one[:, 1:]], 1)  # two weigh exp(-LARGE) times what one does
-    enough = (structure.log_partition(one, lengths, False) > -1.5 * LARGE) & (of_one[:, -1] < -2 * LARGE)
+    enough = (structure.log_partition(that_matter(one), lengths, False) > ONE_ROOT) & (of_one[:, -1] < -2 * LARGE)
     of_one[:, -1] += LARGE
-    shared = torch.nn.functional.pad(shared, (0, 1))
-    return torch.where(enough[:, None, None], one, found), torch.where(enough[:, None], of_one, shared)
+    shared = torch.nn.functional.pad(shared, (0, 2))
+    each = torch.where(enough, of_one[:, -1], 0.0)
+    return torch.where(enough[:, None, None], one, found), torch.where(enough[:, None], of_one, shared), each
+
+
+def that_matter(arcs: Float64[Tensor, "B N N"]) -> Float64[Tensor, "B N N"]:
+    """Arcs less what trees share, those forbidden that no tree of any probability has, if there are trees to be
+    answered with: ratios of their weights would need more digits than doubles have."""
+    return torch.where(arcs < -2 * LOST, NEG_INF, arcs)
 
 
 def _difference(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,6 +130,33 @@ def _difference(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     back = d - x
     rest = (x - (d - back)) - (y + back)
     return d, torch.where(d.isneginf(), 0.0, rest)
+
+
+def read_of_chains(
+    unary: Float[Tensor, "B n T"], rows: Float[Tensor, "*shape"], lengths: Int[Tensor, " B"]
+) -> tuple[Float[Tensor, "B n T"], Float[Tensor, "*shape"]]:
+    """Scores of chains, 0 where they are not read; ``rows``, of tags in a row, for all places or [B, n - 1, T, T]."""
+    n = unary.shape[1]
+    if _of_each_place(unary, rows):
+        rows = torch.where(is_position(lengths - 1, n - 1)[:, :, None, None], rows, 0.0)
+    return torch.where(is_position(lengths, n)[:, :, None], unary, 0.0), rows
+
+
+def chains_less_shared(
+    unary: Float[Tensor, "B n T"], rows: Float[Tensor, "*shape"], lengths: Int[Tensor, " B"], trigrams: bool
+) -> tuple[Float64[Tensor, "B n T"], Float64[Tensor, "*shape"], Float64[Tensor, "B K"]]:
+    """The same in float64, less what all chains share, and that, to be added up."""
+    n, own = unary.shape[1], _of_each_place(unary, rows)
+    unary, rows = read_of_chains(unary, rows, lengths)
+    unary, shared = less_greatest(bounded(unary), 2)
+    places = max(0, n - 2 if trigrams else n - 1)
+    rows, top = less_greatest(bounded(rows), *((2, 3) if own else range(rows.dim())))
+    more = top[:, :, 0, 0] if own else repeated(top.reshape(1, 1), lengths - (n - places), places)
+    return unary, rows, torch.cat([shared[:, :, 0], more], 1)
+
+
+def _of_each_place(unary: Tensor, rows: Tensor) -> bool:
+    return rows.dim() == 4 and rows.shape[:2] == (unary.shape[0], unary.shape[1] - 1)
 
 
 def repeated(top: Float64[Tensor, "b 1"], times: Int[Tensor, " B"], most: int) -> Float64[Tensor, "B most"]:
@@ -149,11 +187,13 @@ def check_sums(
         dtype: what the result will be in.
         what: structures, in the plural.
     """
+    if not len(log_z):
+        return
     for name, x in scores.items():
         if x is not None and x.numel() and span(x)[1] > FARTHEST:
             place = [int(i) for i in torch.unravel_index(x.detach().argmax(), x.shape)]
             raise ValueError(f"{name}{place} is {float(x[tuple(place)].detach())}; scores must be below {FARTHEST:.0e}")
-    lost = (log_z < -LOST) & (log_z > NEG_INF)
+    lost = (log_z > NEG_INF) & ((log_z < -LOST) | (shared <= -FARTHEST).any(1))
     if bool(lost.any()):
         b = int(lost.nonzero()[0])
         raise ValueError(
@@ -173,12 +213,12 @@ def best_tree(
 ) -> Int[Tensor, "B N"]:
     """Heads of a best tree under the sum of scores of arcs, by the names of the arguments, 0 where they
     are not read, that may be large; -1 where there is none. Raises ValueError where it cannot be told from others."""
-    total, shared = None, []
-    for x in scores.values():
-        found, common = arcs_less_shared(x.detach(), lengths, structure, single_root)
-        total = found if total is None else total + found
-        shared.append(common)
-    assert total is not None
+    if len(scores) == 1:
+        total, *shared = arcs_less_shared(next(iter(scores.values())), lengths, structure, single_root)[:2]
+    else:
+        read = arc_mask(lengths, next(iter(scores.values())).shape[1])
+        each = [arcs_less_greatest(bounded(x, read), single_root) for x in scores.values()]
+        total, shared = torch.stack([x for x, _ in each]).sum(0), [x for _, x in each]
     heads = structure.argmax(total, lengths, single_root)
     score = torch.where((heads < 0).all(1), NEG_INF, tree_scores(total, heads, lengths))
     check_sums(score, torch.cat(shared, 1), scores, torch.float64, "trees")

@@ -80,11 +80,11 @@ def as_flag(value: Any, name: str) -> bool:
     """``value`` if it is True or False."""
     of_numpy = type(value).__name__ in ("bool", "bool_")
     if not (of_numpy or (isinstance(value, int) and value in (0, 1))):
-        raise ValueError(f"{name} must be True or False, got {_short(value)}")
+        raise ValueError(f"{name} must be True or False, got {short(value)}")
     return bool(value)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """For messages of one line."""
     text = f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)
     return " ".join(text.split())[:80]

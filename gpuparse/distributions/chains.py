@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +15,7 @@ from gpuparse import plain
 from gpuparse.distributions.common import as_batch_shape, as_k, as_sample_shape, may_keep, not_negative
 from gpuparse.ops import chains
 from gpuparse.ops.viterbi import best_chain
-from gpuparse.shifts import LARGE, add_up, bounded, check_sums, is_large, less_greatest, repeated, span
+from gpuparse.shifts import LARGE, add_up, chains_less_shared, check_sums, is_large, read_of_chains, span
 from gpuparse.tags import Lengths, as_lengths, as_tags, can_look, check_scores, is_position, no_chain_error
 
 
@@ -62,28 +63,14 @@ class ChainDistribution(Distribution):
 
     def _given(self) -> dict[str, Tensor]:
         """The scores by the names of the arguments, 0 where they are not read."""
-        n = self.unary.shape[1]
-        unary, rows = self.unary.detach(), self._rows.detach()
-        if rows.dim() == 4:
-            rows = torch.where(is_position(self.lengths - 1, n - 1)[:, :, None, None], rows, 0.0)
-        return {"unary": torch.where(is_position(self.lengths, n)[:, :, None], unary, 0.0), self.name_of_pairs: rows}
+        unary, rows = read_of_chains(self.unary.detach(), self._rows.detach(), self.lengths)
+        return {"unary": unary, self.name_of_pairs: rows}
 
     def _without_shared(self) -> tuple[ChainDistribution, Float64[Tensor, "B K"]]:
         """The same distribution in float64, scores less what all chains share, and what they share
         (``gpuparse.shifts``)."""
-        n, rows = self.unary.shape[1], self._rows
-        word = is_position(self.lengths, n)[:, :, None]
-        unary, shared = less_greatest(torch.where(word, bounded(self.unary), 0.0), 2)
-        places = plain.chain.places(n, self.trigrams_in_a_row)
-        there = (self.lengths - (n - places)).clamp(min=0)
-        if rows.dim() == 4:
-            place = is_position(there, places)[:, :, None, None]
-            rows, top = less_greatest(torch.where(place, bounded(rows), 0.0), 2, 3)
-            more = top[:, :, 0, 0]
-        else:
-            rows, top = less_greatest(bounded(rows), *range(rows.dim()))
-            more = repeated(top.reshape(1, 1), there, places)
-        return self._like(unary, rows, self.lengths, False), torch.cat([shared[:, :, 0], more], 1)
+        unary, rows, shared = chains_less_shared(self.unary, self._rows, self.lengths, self.trigrams_in_a_row)
+        return self._like(unary, rows, self.lengths, False), shared
 
     def _near(self) -> ChainDistribution:
         """The same without what all chains share, where scores are large; else itself."""
@@ -262,5 +249,10 @@ def _kl(p: ChainDistribution, q: ChainDistribution) -> Float[Tensor, " B"]:
         impossible = plain.chain.leaves((a.unary, pairs), (b.unary, other), p.lengths, p.trigrams_in_a_row)
     difference = [_finite(x) - _finite(y) for x, y in ((a.unary, b.unary), (pairs, other))]
     value = b._sums("log_partition") - a._sums("log_partition")
-    value = value + chains.value(a.unary, pairs, a.lengths, a.trigrams_in_a_row, [(difference[0], difference[1])])
+    scale = 1.0
+    if p._large or q._large:  # directions that derivatives can be taken along
+        scale = 2.0 ** math.ceil(math.log2(max(1.0, *(abs(x) for d in difference for x in span(d)))))
+        difference = [x / scale for x in difference]
+    along = chains.value(a.unary, pairs, a.lengths, a.trigrams_in_a_row, [(difference[0], difference[1])])
+    value = value + scale * along
     return torch.where(impossible, torch.inf, not_negative(value)).to(p.unary.dtype)

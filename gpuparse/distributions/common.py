@@ -14,7 +14,11 @@ MAX_K = 64
 
 def as_k(k: SupportsIndex) -> int:
     """How many of the best are wanted, if that can be."""
-    if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 1 <= (number := operator.index(k)) <= MAX_K:
+    try:
+        number = 0 if isinstance(k, bool) else operator.index(k)
+    except (TypeError, RuntimeError):  # a tensor that is no number, or one past 2^63
+        number = 0
+    if not 1 <= number <= MAX_K:
         raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {' '.join(repr(k).split())[:80]}")
     return number
 

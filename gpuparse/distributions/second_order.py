@@ -111,6 +111,9 @@ class SecondOrderTrees(TreeDistribution):
         arcs, pairs, shared = self._split()
         return self._like((arcs, pairs[0], pairs[1]), self.lengths), shared
 
+    def _log_partition_of_all(self) -> Float64[Tensor, " B"]:
+        return self._sums("log_partition")
+
     def _near(self) -> SecondOrderTrees:
         return self._without_shared()[0] if self._large else self
 
@@ -327,7 +330,7 @@ def _check_pairs(trees: SecondOrderTrees, name: str, lengths: Tensor) -> tuple[b
             f"{name}{place} is {float(values[tuple(place)])} (sentence {place[0]}); "
             "scores must be finite, or -inf for a forbidden part"
         )
-    return True, is_large(values)
+    return True, is_large(torch.where(MASKS[name](lengths, values.shape[1]), values, 0.0))
 
 
 @register_kl(SecondOrderTrees, SecondOrderTrees)

@@ -14,7 +14,7 @@ from torch.distributions.kl import register_kl
 from gpuparse.distributions.common import as_batch_shape, as_k, as_sample_shape, may_keep, not_negative
 from gpuparse.ops import Structure
 from gpuparse.plain.semiring import arc_mask
-from gpuparse.shifts import add_up, arcs_less_shared, check_sums
+from gpuparse.shifts import LOST, ONE_ROOT, add_up, arcs_less_shared, check_sums, that_matter
 from gpuparse.trees import (
     Lengths,
     as_arcs,
@@ -24,6 +24,7 @@ from gpuparse.trees import (
     can_look,
     check_scores,
     is_tree,
+    is_word,
     no_tree_error,
     tree_scores,
 )
@@ -47,6 +48,8 @@ class TreeDistribution(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
     structure: ClassVar[Structure]
     projective: ClassVar[bool]
+    _each_root: Float64[Tensor, " B"] | None = None
+    """What each word under the root but the first costs beside its score (``gpuparse.shifts.arcs_less_shared``)."""
     _large_pairs = False
     """Whether scores other than those of arcs are large."""
 
@@ -55,6 +58,7 @@ class TreeDistribution(Distribution):
     ) -> None:
         arcs = as_arcs(arcs)
         self.arcs: Float[Tensor, "B N N"] = arcs
+        self._weighed = arcs  # those that sums are over
         self.lengths: Int[Tensor, " B"] = as_lengths(lengths, arcs, validate_args)
         self.single_root = as_flag(single_root, "single_root")
         self._looks = validate_args
@@ -102,8 +106,10 @@ class TreeDistribution(Distribution):
     def _without_shared(self) -> tuple[TreeDistribution, Float64[Tensor, "B K"]]:
         """The same distribution in float64, scores less what all trees share, and what they share
         (``gpuparse.shifts``)."""
-        arcs, shared = arcs_less_shared(self.arcs, self.lengths, self.structure, self.single_root)
-        return type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False), shared
+        arcs, shared, each_root = arcs_less_shared(self.arcs, self.lengths, self.structure, self.single_root)
+        near = type(self)(arcs, self.lengths, single_root=self.single_root, validate_args=False)
+        near._each_root, near._weighed = each_root, that_matter(arcs)
+        return near, shared
 
     def _near(self) -> TreeDistribution:
         """The same without what all trees share, where scores are large; else itself."""
@@ -117,7 +123,15 @@ class TreeDistribution(Distribution):
         """Raise ValueError where large scores cannot be answered."""
         with torch.no_grad():
             near, shared = self._without_shared()
-            check_sums(near._sums("log_partition"), shared, self._given(), self.arcs.dtype, "trees")
+            log_z = near._sums("log_partition")
+            if bool(log_z.isneginf().any()):  # there is no tree, or none of any weight
+                far = torch.where(near._log_partition_of_all().isneginf(), -torch.inf, -2 * LOST)
+                log_z = torch.where(log_z.isneginf(), far, log_z)
+            check_sums(log_z, shared, self._given(), self.arcs.dtype, "trees")
+
+    def _log_partition_of_all(self) -> Float64[Tensor, " B"]:
+        """log Z, whatever is far from anything else; not to be trusted beyond whether there is a tree."""
+        return self.structure.log_partition(self.arcs, self.lengths, self.single_root)
 
     def _large_sums(self, name: str) -> Tensor:
         """What ``_sums`` gives of large scores."""
@@ -134,9 +148,9 @@ class TreeDistribution(Distribution):
         if self._large:
             value = self._large_sums(name)
         elif name == "log_partition" and not wanted:
-            value = self.structure.log_partition(self.arcs, self.lengths, self.single_root)
+            value = self.structure.log_partition(self._weighed, self.lengths, self.single_root)
         else:
-            logz, mu = self.structure.marginals(self.arcs, self.lengths, self.single_root)
+            logz, mu = self.structure.marginals(self._weighed, self.lengths, self.single_root)
             value = mu if name == "marginals" else logz
             if not self.arcs.requires_grad and may_keep():
                 self._known["log_partition"] = logz
@@ -179,8 +193,19 @@ class TreeDistribution(Distribution):
     def topk(self, k: int) -> tuple[Int[Tensor, "k B N"], Float[Tensor, "k B"]]:
         """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
         number = as_k(k)
-        heads = self.structure.topk(self._near().arcs.detach(), self.lengths, self.single_root, number)
+        near = self._near()
+        heads = self.structure.topk(near.arcs.detach(), self.lengths, self.single_root, number)
+        if near._each_root is not None:
+            near._check_one_root(heads)
         return heads, self._score(heads)
+
+    def _check_one_root(self, heads: Int[Tensor, "k B N"]) -> None:
+        """Raise ValueError where trees were ordered by less than their scores."""
+        assert self._each_root is not None
+        wrong = (self._score(heads.detach()) < ONE_ROOT) & (heads >= 0).any(-1) & (self._each_root != 0)
+        if bool(wrong.any()):
+            k, b = wrong.nonzero()[0].tolist()
+            raise ValueError(f"arcs of sentence {b} are too far apart: trees from rank {k} on cannot be told apart")
 
     def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B N"]:
         """Independent exact draws; follows ``torch.manual_seed``."""
@@ -190,7 +215,7 @@ class TreeDistribution(Distribution):
         return heads.reshape(*shape, *self.arcs.shape[:2])
 
     def _draw(self, num: int) -> Int[Tensor, "num B N"]:
-        return self.structure.sample(self._near().arcs.detach(), self.lengths, self.single_root, num)
+        return self.structure.sample(self._near()._weighed.detach(), self.lengths, self.single_root, num)
 
     def log_prob(self, value: Int[Tensor, "*S B N"]) -> Float[Tensor, "*S B"]:
         """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
@@ -198,6 +223,9 @@ class TreeDistribution(Distribution):
         tree = is_tree(heads, self.lengths, projective=self.projective, single_root=self.single_root)
         near = self._near()
         value = tree_scores(near.arcs, heads, self.lengths) - near._sums("log_partition")
+        if near._each_root is not None:
+            more = (is_word(self.lengths, heads.shape[-1]) & (heads == 0)).sum(-1) - 1
+            value = value + torch.where(more > 0, more * near._each_root, 0.0)
         value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(tree, value, -torch.inf).to(self.arcs.dtype)
 
@@ -255,4 +283,8 @@ def _kl(p: TreeDistribution, q: TreeDistribution) -> Float[Tensor, " B"]:
     else:
         impossible = (only_p & p._in_some_tree(~a.arcs.isneginf())).flatten(1).any(1)
     value = b.log_partition - a.log_partition + _expected(mu, a.arcs) - _expected(mu, b.arcs)
+    if b._each_root is not None:  # (where a has such costs, its trees have one word under the root)
+        more = mu[:, 0].sum(1) - 1
+        more = torch.where(more > mu.shape[1] * 2.0**-50, more, 0.0)  # that is rounding
+        value = value - b._each_root * (more if a._each_root is None else torch.where(a._each_root < 0, 0.0, more))
     return torch.where(impossible, torch.inf, not_negative(value)).to(p.arcs.dtype)
