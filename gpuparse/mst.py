@@ -18,7 +18,8 @@ def mst(
     """Heads of a best non-projective tree of each sentence (Chu-Liu, Edmonds; O(n^2)), the same every time.
 
     Args:
-        arcs: scores [B, N, N] of head -> modifier, float32 or float64; -inf forbids an arc.
+        arcs: scores [B, N, N] of head -> modifier; -inf forbids an arc. float32 or float64; half precision is
+            taken as float32, here and below.
         lengths: words of each sentence [B], 1 to N - 1; None if all are full.
         single_root: one word hangs on the root (default), or any number.
         validate_args: raise ValueError at a NaN, +inf, bad length or a sentence without any tree. Default: on a CPU

@@ -31,7 +31,8 @@ class Scores:
     """Scores of arcs, labels, siblings and grandparents of a batch of sentences; fixed once made.
 
     Args:
-        arcs: scores [B, N, N] of head -> modifier, float32 or float64; -inf forbids an arc.
+        arcs: scores [B, N, N] of head -> modifier; -inf forbids an arc. float32 or float64; half precision is
+            taken as float32, here and below.
         lengths: words of each sentence [B], 1 to N - 1; None if all are full.
         labels: scores [B, N, N, L] of an arc's label, added to the arc's.
         siblings: [B, N, N, N], or lazily scored parts of that kind. ``siblings[b, h, s, m]``: s is the previous child

@@ -98,7 +98,7 @@ def viterbi(
     """The best chain of tags of each sentence.
 
     Args:
-        unary: scores [B, n, T] of each word's tags, float32 or float64; -inf forbids a tag.
+        unary: scores [B, n, T] of each word's tags, float32 or float64 (or half, as float32); -inf forbids a tag.
         transitions: scores of a tag after another, [T, T], or of each place, [B, n - 1, T, T]; -inf forbids a pair. For
             many batches with the same [T, T], give them as ``Transitions``.
         lengths: words of each sentence [B], 1 to n; None if all are full.

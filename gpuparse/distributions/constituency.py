@@ -26,7 +26,8 @@ class ConstituencyTrees(Distribution):
 
     Args:
         grammar: on the device of ``tags``; its scores are taken in their dtype.
-        tags: scores [B, n, T] of the grammar's tag t at word i (from 0), float32 or float64; -inf forbids a tag.
+        tags: scores [B, n, T] of the grammar's tag t at word i (from 0); -inf forbids a tag. float32 or float64 (or
+            half, as float32).
         lengths: words of each sentence [B], 1 to n; None if all are full.
         rules: scores [R], or [B, R], in place of the grammar's.
         spans: scores [B, n, n, S] of a symbol over the words i..j, both within. Those of tags are not looked at.

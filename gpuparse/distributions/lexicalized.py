@@ -30,7 +30,8 @@ class LexicalizedTrees(Distribution):
 
     Args:
         grammar: its rules, heads and roots, on the device and in the dtype of the scores (``grammar.to``).
-        tags: scores [B, n, T] of the grammar's tags, float32 or float64; -inf forbids, here and below.
+        tags: scores [B, n, T] of the grammar's tags, float32 or float64 (or half, as float32); -inf forbids, here and
+            below.
         arcs: scores [B, N, N], N = n + 1, of head -> modifier.
         lengths: words of each sentence [B], 1 to n; None if all are full.
         rules: scores [R] or [B, R] in place of those of the grammar.

@@ -13,7 +13,7 @@ class TagChains(ChainDistribution):
     """Distribution over the sequences of tags of a sentence, a linear-chain CRF.
 
     Args:
-        unary: scores [B, n, T] of tag t at word i, float32 or float64; -inf forbids a tag.
+        unary: scores [B, n, T] of tag t at word i, float32 or float64 (or half, as float32); -inf forbids a tag.
         transitions: scores [T, T] of tag y right after tag x, or [B, n - 1, T, T] of x at word i and y at i + 1.
         lengths: words of each sentence [B], 1 to n; None if all are full.
         validate_args: look at the values and raise ValueError at a NaN, +inf, bad length or a sentence without any

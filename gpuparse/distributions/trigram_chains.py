@@ -13,7 +13,7 @@ class TrigramChains(ChainDistribution):
     """Distribution over the sequences of tags of a sentence, a second-order linear-chain CRF.
 
     Args:
-        unary: scores [B, n, T] of tag t at word i, float32 or float64; -inf forbids a tag.
+        unary: scores [B, n, T] of tag t at word i, float32 or float64 (or half, as float32); -inf forbids a tag.
         trigrams: scores [T, T, T] of the tags x, y, z of three words in a row.
         lengths: words of each sentence [B], 1 to n; None if all are full.
         validate_args: look at the values and raise ValueError at a NaN, +inf, bad length or a sentence without any
