@@ -131,7 +131,9 @@ def one(rng: random.Random, directory: Path) -> str:
         return "certified"
     others = max((x for x, t, _ in every if x < best), default=-math.inf)
     if must and best - others > TOLD_APART * size:
-        raise AssertionError(f"{where}: not certified: score {score!r}, bound {bound!r}, best {best!r}, next {others!r}")
+        raise AssertionError(
+            f"{where}: not certified: score {score!r}, bound {bound!r}, best {best!r}, next {others!r}"
+        )
     return "not certified"
 
 

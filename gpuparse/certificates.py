@@ -13,7 +13,7 @@ the differences. There is no absolute tolerance: scores times any power of two h
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,11 @@ STEPS = 8  # operations on the way to one term of a bound
 Number = TypeVar("Number", float, Float64[Tensor, " B"], npt.NDArray[np.float64])
 
 
-def rounding(terms: int | Tensor, size: Number) -> Number:
+def rounding(terms: int, size: Number) -> Number:
     """What a sum of so many terms may be off, if the sizes of all of them come to ``size``."""
     return 4 * UNIT * (terms + STEPS) * size  # in an order in which nothing overflows
 
 
-def is_proven(score: Number, bound: Number, rounding: Number) -> bool | Tensor:
-    """Whether a tree of this score is best, if no tree scores more than the bound."""
+def is_proven(score: Number, bound: Number, rounding: Number) -> Any:
+    """Whether a tree of this score is best, if no tree scores more than the bound; of tensors, each."""
     return bound <= score + rounding

@@ -14,18 +14,19 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.grammars import Grammar
+from gpuparse.trees import as_integers
 
 __all__ = ["as_trees", "double_rule", "is_tree", "rules_of", "score_of", "tags_of", "to_brackets"]
 
 Trees = Int[Tensor, "*S B rows 4"]
 
 
-def as_trees(trees: Tensor, B: int, n: int) -> Trees:
-    """Trees with any leading sample dimensions, checked for shape and type."""
-    if not isinstance(trees, Tensor) or trees.is_floating_point() or trees.is_complex() or trees.dtype == torch.bool:
-        raise ValueError("trees must be an integer tensor [..., B, 2n - 1, 4]")
-    if trees.dim() < 3 or trees.shape[-3:] != (B, 2 * n - 1, 4):
-        wanted = f"[..., B, 2n - 1, 4] = [..., {B}, {2 * n - 1}, 4]"
+def as_trees(trees: Tensor, tags: Float[Tensor, "B n T"], columns: int = 4) -> Int[Tensor, "*S B rows columns"]:
+    """Trees of the sentences of ``tags``, with any leading sample dimensions, checked for shape and type."""
+    B, n = tags.shape[:2]
+    as_integers(trees, "trees", f"[..., B, 2n - 1, {columns}]", tags.device)
+    if trees.dim() < 3 or trees.shape[-3:] != (B, 2 * n - 1, columns):
+        wanted = f"[..., B, 2n - 1, {columns}] = [..., {B}, {2 * n - 1}, {columns}]"
         raise ValueError(f"trees must have shape {wanted} like tags, got {list(trees.shape)}")
     return trees.to(torch.int64)
 

@@ -28,7 +28,8 @@ from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.parts import KINDS, Kind
 from gpuparse.scores import Scores
-from gpuparse.trees import no_tree_error
+from gpuparse.shifts import best_tree, check_sums
+from gpuparse.trees import as_flag, no_tree_error, tree_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,18 +112,21 @@ def decode(
     """
     if not isinstance(scores, Scores):
         raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")
-    chosen = _choose(scores, method, bool(projective), options)
+    projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
+    chosen = _choose(scores, method, projective, options)
     unknown = [name for name in options if name not in METHODS[chosen].options]
     if unknown:
         known = ", ".join(METHODS[chosen].options)
         raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
     if method == "auto" and "fallback" in METHODS[chosen].options:
         options = {"fallback": True, **options}
-    return METHODS[chosen].run(scores, projective=bool(projective), single_root=bool(single_root), **options)
+    return METHODS[chosen].run(scores, projective=projective, single_root=single_root, **options)
 
 
 def _choose(scores: Scores, method: str, projective: bool, options: Collection[str]) -> str:
     """The name of a method that can do what is asked for; of several the first that has the options."""
+    if not isinstance(method, str):
+        raise ValueError(f'method must be the name of one, such as "auto", got a {type(method).__name__}')
     parts = " and ".join(scores.second_order)
     leave_out = "pass scores.first_order() to leave these out"
     trees = [name for name, m in METHODS.items() if (m.projective if projective else m.nonprojective)]
@@ -155,7 +159,10 @@ def _first_order(
     """
     folded = scores.fold_labels()
     arcs, lengths = folded.arcs.detach(), folded.lengths
-    heads = structure.argmax(arcs, lengths, single_root)
+    if scores.large:
+        heads = best_tree(scores.of_each_arc(), lengths, structure, single_root)
+    else:
+        heads = structure.argmax(arcs, lengths, single_root)
     found = heads[:, 1] >= 0  # word 1 is in every sentence
     if scores.looks and not bool(found.all()):
         best = [*with_parts] if scores.labels is None else ["labels", *with_parts]
@@ -182,8 +189,12 @@ def _proven(scores: Scores, heads: Int[Tensor, "B N"]) -> Parse:
 def _second_order(scores: Scores, single_root: bool) -> Parse:
     """An exact best projective tree under arcs, labels, siblings and grandparents."""
     with torch.no_grad():
-        trees = scores.fold_labels().trees(projective=True, single_root=single_root)
+        folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
+        trees = folded.trees(projective=True, single_root=single_root)
         heads = trees.argmax
+        if scores.large:
+            near = tree_scores(folded.arcs, heads, scores.lengths)
+            check_sums(near, near[:, None] * 0, scores.of_each_arc(), torch.float64, "trees")
         lost = heads[:, 1] < 0  # word 1 is in every sentence
         if scores.looks and bool(lost.any()):
             raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))

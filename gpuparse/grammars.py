@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from gpuparse.trees import as_integers, as_scores, short
+
 
 @dataclass(frozen=True)
 class Grammar:
@@ -21,7 +23,7 @@ class Grammar:
         tags: T, how many are tags.
         parents, lefts, rights: A, B and C of the rules.
         heads: which child has the head word of the parent, 0 (left) or 1 (right).
-        scores: of the rules; their dtype is that of everything computed with the grammar.
+        scores: of the rules; their dtype is that of everything computed with the grammar (at least float32).
         roots: of the symbols at the root of a tree, -inf where a symbol may not be there.
     """
 
@@ -35,27 +37,34 @@ class Grammar:
     roots: Float[Tensor, " S"]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.symbols, tuple) or not all(isinstance(symbol, str) for symbol in self.symbols):
+            raise ValueError("symbols must be a tuple of names")
+        for name in ("scores", "roots"):
+            x = as_scores(getattr(self, name), name)
+            if x.dim() != 1:
+                raise ValueError(f"{name} must have one dimension, got {list(x.shape)}")
+            object.__setattr__(self, name, x)
         S, R = len(self.symbols), self.scores.shape[0]
-        if not 1 <= self.tags <= S:
-            raise ValueError(f"tags must be from 1 to the {S} symbols, got {self.tags}")
+        if type(self.tags) is not int or not 1 <= self.tags <= S:
+            raise ValueError(f"tags must be from 1 to the {S} symbols, got {short(self.tags)}")
         if len(set(self.symbols)) != S:
             double = sorted({s for s in self.symbols if self.symbols.count(s) > 1})
             raise ValueError(f"symbols must differ, got {double[0]!r} twice")
         for name, most in (("parents", S), ("lefts", S), ("rights", S), ("heads", 2)):
-            x: Tensor = getattr(self, name)
+            x = as_integers(getattr(self, name), name, f"[{R}] like scores", self.scores.device)
             if x.dtype != torch.int64 or x.shape != (R,):
                 raise ValueError(f"{name} must be int64 [{R}] like scores, got {x.dtype} {list(x.shape)}")
             if R and (int(x.min()) < 0 or int(x.max()) >= most):
                 raise ValueError(f"{name} must be from 0 to {most - 1}, got {int(x.min())} to {int(x.max())}")
         if R and int(self.parents.min()) < self.tags:
             raise ValueError(f"parents must not be tags, got {self.symbols[int(self.parents.min())]!r}")
-        if self.roots.shape != (S,) or self.roots.dtype != self.scores.dtype:
-            raise ValueError(
-                f"roots must be {self.scores.dtype} [{S}], got {self.roots.dtype} {list(self.roots.shape)}"
-            )
+        kind, place = self.scores.dtype, self.scores.device
+        if self.roots.shape != (S,) or self.roots.dtype != kind or self.roots.device != place:
+            found = f"{self.roots.dtype} {list(self.roots.shape)} on {self.roots.device}"
+            raise ValueError(f"roots must be {kind} [{S}] on {place} like scores, got {found}")
         for name in ("scores", "roots"):
             x = getattr(self, name)
-            if not x.is_floating_point() or bool((x.isnan() | (x == torch.inf)).any()):
+            if bool((x.isnan() | (x == torch.inf)).any()):
                 raise ValueError(f"{name} must be numbers below +inf")
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ inference that prunes by the bounds scores few of them. A dense tensor fits the 
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Literal
 
@@ -17,7 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gpuparse.ops.pricing import Scorer
-from gpuparse.trees import Lengths, as_lengths, can_look
+from gpuparse.shifts import is_large
+from gpuparse.trees import Lengths, as_lengths, as_scores, can_look, short
 
 Kind = Literal["grandparents", "siblings"]
 KINDS: tuple[Kind, ...] = ("grandparents", "siblings")
@@ -32,6 +34,7 @@ class Parts(ABC):
         lengths: words of each sentence [B].
         nodes: N, the most nodes of a sentence.
         dtype, device: of the scores.
+        large: whether some scores were seen to be large (``gpuparse.shifts``).
         scored: how many triples have been scored so far, in lists and all at once (padding included, as nothing is
             looked at). Set it to 0 to begin anew.
     """
@@ -44,6 +47,7 @@ class Parts(ABC):
         self.nodes = nodes
         self.dtype = dtype
         self.device = device
+        self.large = False
         self.scored = 0
 
     @abstractmethod
@@ -90,7 +94,7 @@ class Parts(ABC):
 
 
 class DenseParts(Parts):
-    """Parts whose scores are all there: a tensor [B, N, N, N], float32 or float64; -inf forbids a part."""
+    """Parts whose scores are all there: a tensor [B, N, N, N]; -inf forbids a part."""
 
     def __init__(
         self, values: Tensor, lengths: Lengths = None, *, kind: Kind, validate_args: bool | None = None
@@ -98,16 +102,14 @@ class DenseParts(Parts):
         name = as_kind(kind)
         if not isinstance(values, Tensor):
             raise ValueError(f"{name} must be a tensor or lazily scored parts, got {type(values).__name__}")
-        if values.dtype not in (torch.float32, torch.float64):
-            found = str(values.dtype).removeprefix("torch.")
-            raise ValueError(f"{name} must be float32 or float64, got {found}; convert it")
+        values = as_scores(values, name)
         if values.dim() != 4 or len(set(values.shape[1:])) != 1 or values.shape[1] < 2:
             raise ValueError(f"{name} must have shape [B, N, N, N] with N = words + 1 >= 2, got {list(values.shape)}")
         counts = as_lengths(lengths, values, validate_args)
         super().__init__(kind, counts, values.shape[1], values.dtype, values.device)
         self.values: Float[Tensor, "B N N N"] = values
         if can_look(values, validate_args):
-            _check_values(values.detach(), counts, kind)
+            self.large = _check_values(values.detach(), counts, kind)
 
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         read = legal_triples(self.kind, self.lengths, self.nodes)
@@ -117,7 +119,10 @@ class DenseParts(Parts):
         return Scorer.dense(self.values) if self.kind == "grandparents" else None
 
     def to(self, device: torch.device | str) -> DenseParts:
-        return DenseParts(self.values.to(device), self.lengths.to(device), kind=self.kind, validate_args=False)
+        made = copy.copy(self)
+        made.values, made.lengths, made.scored = self.values.to(device), self.lengths.to(device), 0
+        made.device = made.values.device
+        return made
 
     def _score(self, sentence: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Float[Tensor, " T"]:
         N = self.nodes
@@ -153,15 +158,15 @@ class TakenParts(Parts):
 
 def as_kind(kind: Kind) -> Kind:
     """``kind`` if it is one."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {short(kind)}")
     return kind
 
 
 def as_axis(axis: int) -> int:
     """``axis`` if it is the place of a node in a triple."""
-    if axis not in (0, 1, 2):
-        raise ValueError(f"axis must be 0, 1 or 2 (the node that the bound is over), got {axis!r}")
+    if not isinstance(axis, int) or axis not in (0, 1, 2):
+        raise ValueError(f"axis must be 0, 1 or 2 (the node that the bound is over), got {short(axis)}")
     return axis
 
 
@@ -230,11 +235,12 @@ def _word_left(x: Tensor, n: Tensor) -> Tensor:
     return n >= torch.where(x >= 1, 3, 2)
 
 
-def _check_values(values: Float[Tensor, "B N N N"], lengths: Tensor, kind: Kind) -> None:
-    """Raise ValueError at a NaN or +inf among the scores that are read."""
-    if not bool((values.isnan() | values.isposinf()).any()):
-        return
-    wrong = (legal_triples(kind, lengths, values.shape[1]) & (values.isnan() | values.isposinf())).nonzero()
+def _check_values(values: Float[Tensor, "B N N N"], lengths: Tensor, kind: Kind) -> bool:
+    """Raise ValueError at a NaN or +inf among the scores that are read; return whether some are large."""
+    if not is_large(values):  # NaN and +inf are
+        return False
+    read = legal_triples(kind, lengths, values.shape[1])
+    wrong = (read & (values.isnan() | values.isposinf())).nonzero()
     if len(wrong):
         place = wrong[0].tolist()
         b, *triple = place
@@ -243,3 +249,4 @@ def _check_values(values: Float[Tensor, "B N N N"], lengths: Tensor, kind: Kind)
             f"{kind}{place} is {float(values[tuple(place)])} (sentence {b}, {where}); "
             "scores must be finite, or -inf for a forbidden part"
         )
+    return is_large(torch.where(read, values, 0.0))

@@ -12,14 +12,27 @@ from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOr
 from gpuparse.parts import Kind, Parts, as_parts
 from gpuparse.plain.second_order import previous_sibling
 from gpuparse.plain.semiring import arc_mask
-from gpuparse.trees import Lengths, as_arcs, as_heads, as_lengths, can_look, check_scores, is_word, tree_scores
+from gpuparse.shifts import arcs_less_greatest, bounded, is_large
+from gpuparse.trees import (
+    Lengths,
+    as_arcs,
+    as_heads,
+    as_integers,
+    as_lengths,
+    as_scores,
+    can_look,
+    check_scores,
+    is_word,
+    tree_scores,
+)
 
 
 class Scores:
     """Scores of arcs, labels, siblings and grandparents of a batch of sentences; fixed once made.
 
     Args:
-        arcs: scores [B, N, N] of head -> modifier, float32 or float64; -inf forbids an arc.
+        arcs: scores [B, N, N] of head -> modifier; -inf forbids an arc. float32 or float64; half precision is
+            taken as float32, here and below.
         lengths: words of each sentence [B], 1 to N - 1; None if all are full.
         labels: scores [B, N, N, L] of an arc's label, added to the arc's.
         siblings: [B, N, N, N], or lazily scored parts of that kind. ``siblings[b, h, s, m]``: s is the previous child
@@ -38,6 +51,8 @@ class Scores:
     siblings: Parts | None
     grandparents: Parts | None
     validate_args: bool | None
+    large: bool
+    """Whether scores were seen to be large (``gpuparse.shifts``)."""
 
     def __init__(
         self,
@@ -52,18 +67,16 @@ class Scores:
         arcs = as_arcs(arcs)
         counts = as_lengths(lengths, arcs, validate_args)
         labels = None if labels is None else _as_labels(labels, arcs)
+        large = False
         if can_look(arcs, validate_args):
-            check_scores(arcs, counts)
+            _, large = check_scores(arcs, counts)
             if labels is not None:
-                _check_labels(labels, counts)
-        self._set(
-            arcs,
-            counts,
-            labels,
-            as_parts(siblings, "siblings", arcs, counts, validate_args),
-            as_parts(grandparents, "grandparents", arcs, counts, validate_args),
-            validate_args,
-        )
+                large = _check_labels(labels, counts) or large
+        beside = as_parts(siblings, "siblings", arcs, counts, validate_args)
+        above = as_parts(grandparents, "grandparents", arcs, counts, validate_args)
+        if can_look(arcs, validate_args):
+            large = large or any(parts is not None and parts.large for parts in (beside, above))
+        self._set(arcs, counts, labels, beside, above, validate_args, large)
 
     def _set(
         self,
@@ -73,9 +86,10 @@ class Scores:
         siblings: Parts | None,
         grandparents: Parts | None,
         validate_args: bool | None,
+        large: bool,
     ) -> None:
-        values = (arcs, lengths, labels, siblings, grandparents, validate_args)
-        names = ("arcs", "lengths", "labels", "siblings", "grandparents", "validate_args")
+        values = (arcs, lengths, labels, siblings, grandparents, validate_args, large)
+        names = ("arcs", "lengths", "labels", "siblings", "grandparents", "validate_args", "large")
         self.__dict__.update(zip(names, values, strict=True))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -92,7 +106,7 @@ class Scores:
     def _with(self, arcs: Tensor, labels: Tensor | None, siblings: Parts | None, grandparents: Parts | None) -> Scores:
         """Other scores of the same sentences, which need no check."""
         made = object.__new__(Scores)
-        made._set(arcs, self.lengths, labels, siblings, grandparents, self.validate_args)
+        made._set(arcs, self.lengths, labels, siblings, grandparents, self.validate_args, self.large)
         return made
 
     @property
@@ -127,17 +141,18 @@ class Scores:
             None if self.siblings is None else self.siblings.to(device),
             None if self.grandparents is None else self.grandparents.to(device),
             self.validate_args,
+            self.large,
         )
         return made
 
     def trees(self, *, projective: bool, single_root: bool) -> TreeDistribution:
         """The exact distribution over trees, labels left out; under pairs of arcs over projective ones alone.
 
-        Its results are in ``dtype``, so that no score is rounded.
+        Its results are in ``dtype``, so that no score is rounded. Large scores are looked at once more.
         """
         if not self.second_order:
             family = ProjectiveTrees if projective else NonProjectiveTrees
-            return family(self.arcs, self.lengths, single_root=single_root, validate_args=False)
+            return family(self.arcs, self.lengths, single_root=single_root, validate_args=self.large)
         if not projective:
             pairs = " and ".join(self.second_order)
             raise ValueError(f"under {pairs} probabilities are known of projective trees alone; ask for these")
@@ -147,12 +162,24 @@ class Scores:
             siblings=self.siblings,
             grandparents=self.grandparents,
             single_root=single_root,
-            validate_args=False,
+            validate_args=self.large,
         )
 
     def first_order(self) -> Scores:
         """The arcs and labels alone."""
         return self._with(self.arcs, self.labels, None, None)
+
+    def of_each_arc(self) -> dict[str, Float[Tensor, "B N N"]]:
+        """What a best tree's arcs are scored by: arcs and their best labels. 0 where they are not read; no gradient."""
+        read = arc_mask(self.lengths, self.arcs.shape[1])
+        each = {"arcs": self.arcs} if self.labels is None else {"arcs": self.arcs, "labels": self.labels.amax(-1)}
+        return {name: torch.where(read, x.detach(), 0.0) for name, x in each.items()}
+
+    def less_shared(self, single_root: bool) -> Scores:
+        """``fold_labels`` of large scores, less what all trees share: with the same best trees, and no others."""
+        read = arc_mask(self.lengths, self.arcs.shape[1])
+        each = [arcs_less_greatest(bounded(x, read), single_root)[0] for x in self.of_each_arc().values()]
+        return self._with(torch.stack(each).sum(0), None, self.siblings, self.grandparents)
 
     def fold_labels(self) -> Scores:
         """Without labels: each arc's best label added to its score, in float64 so that no order is lost by rounding.
@@ -226,8 +253,7 @@ class Scores:
         """Labels chosen for the arcs, checked."""
         if self.labels is None:
             raise ValueError("labels were given, but these scores have none")
-        if not isinstance(labels, Tensor) or labels.dtype.is_floating_point or labels.dtype == torch.bool:
-            raise ValueError("labels must be an integer tensor of the shape of heads")
+        as_integers(labels, "labels", "of the shape of heads", heads.device)
         if labels.shape != heads.shape:
             raise ValueError(f"labels must have the shape of heads, {list(heads.shape)}, got {list(labels.shape)}")
         if can_look(labels, self.validate_args):
@@ -249,12 +275,7 @@ def _best(labels: Float[Tensor, "*arcs L"]) -> Float[Tensor, "*arcs"]:
 
 def _as_labels(labels: Tensor, arcs: Float[Tensor, "B N N"]) -> Float[Tensor, "B N N L"]:
     """``labels`` if type, shape and place are right."""
-    if not isinstance(labels, Tensor):
-        raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
-    if labels.dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"labels must be float32 or float64, got {str(labels.dtype).removeprefix('torch.')}; convert it"
-        )
+    labels = as_scores(labels, "labels")
     if labels.dim() != 4 or labels.shape[:3] != arcs.shape or labels.shape[3] < 1:
         B, N = arcs.shape[:2]
         raise ValueError(f"labels must have shape [{B}, {N}, {N}, L] to fit arcs, got {list(labels.shape)}")
@@ -263,10 +284,11 @@ def _as_labels(labels: Tensor, arcs: Float[Tensor, "B N N"]) -> Float[Tensor, "B
     return labels
 
 
-def _check_labels(labels: Float[Tensor, "B N N L"], lengths: Int[Tensor, " B"]) -> None:
-    """Raise ValueError at a NaN or +inf among the label scores that are read."""
+def _check_labels(labels: Float[Tensor, "B N N L"], lengths: Int[Tensor, " B"]) -> bool:
+    """Raise ValueError at a NaN or +inf among the label scores that are read; return whether an arc's best is large."""
     top = labels.detach().amax(-1)  # NaN and +inf come through it
-    wrong = (arc_mask(lengths, top.shape[1]) & (top.isnan() | top.isposinf())).nonzero()
+    read = arc_mask(lengths, top.shape[1])
+    wrong = (read & (top.isnan() | top.isposinf())).nonzero()
     if len(wrong):
         b, h, m = wrong[0].tolist()
         row = labels[b, h, m].detach()
@@ -275,3 +297,4 @@ def _check_labels(labels: Float[Tensor, "B N N L"], lengths: Int[Tensor, " B"]) 
             f"labels[{b}, {h}, {m}, {label}] is {float(row[label])} (sentence {b}, head {h}, modifier {m}); "
             "scores must be finite, or -inf for a forbidden label"
         )
+    return is_large(torch.where(read, top, 0.0))

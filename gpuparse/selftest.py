@@ -383,7 +383,7 @@ def _cky_sample(scores: plain_cky.Scores, grammar: Tensor, lengths: Tensor) -> f
 
 def _flags(arcs: Tensor, lengths: Tensor) -> float:
     wrong = arcs.clone()
-    wrong[0, 1, 2], wrong[3, 0, 1] = float("nan"), float("inf")
+    wrong[0, 1, 2], wrong[3, 0, 1], wrong[2, 0, 1] = float("nan"), float("inf"), -(2.0**20)
     outside = lengths.clone()
     outside[4] = 0
     return _difference(check_flags(wrong, outside), plain.check.flags(wrong, outside))

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
+from gpuparse.trees import Lengths, as_integers, as_lengths_up_to, as_scores, can_look
 
 __all__ = [
     "Lengths",
@@ -35,7 +35,7 @@ __all__ = [
 
 def as_unary(unary: Tensor) -> Float[Tensor, "B n T"]:
     """``unary`` if its type and shape are right."""
-    as_scores(unary, "unary")
+    unary = as_scores(unary, "unary")
     if unary.dim() != 3 or unary.shape[1] < 1 or unary.shape[2] < 1:
         raise ValueError(f"unary must have shape [B, n, T] with a word and a tag at least, got {list(unary.shape)}")
     return unary
@@ -44,7 +44,8 @@ def as_unary(unary: Tensor) -> Float[Tensor, "B n T"]:
 def as_transitions(transitions: Tensor, unary: Float[Tensor, "B n T"]) -> Float[Tensor, "b p T T"]:
     """Transitions as a view [1 or B, 1 or n - 1, T, T]: [T, T] is the same everywhere."""
     B, n, T = unary.shape
-    _same_kind(as_scores(transitions, "transitions"), "transitions", unary)
+    transitions = as_scores(transitions, "transitions")
+    _same_kind(transitions, "transitions", unary)
     if transitions.shape == (T, T):
         return transitions[None, None]
     if transitions.shape == (B, n - 1, T, T):
@@ -58,7 +59,8 @@ def as_transitions(transitions: Tensor, unary: Float[Tensor, "B n T"]) -> Float[
 def as_trigrams(trigrams: Tensor, unary: Float[Tensor, "B n T"]) -> Float[Tensor, "T T T"]:
     """``trigrams`` if its type and shape are right."""
     T = unary.shape[2]
-    _same_kind(as_scores(trigrams, "trigrams"), "trigrams", unary)
+    trigrams = as_scores(trigrams, "trigrams")
+    _same_kind(trigrams, "trigrams", unary)
     if trigrams.shape != (T, T, T):
         raise ValueError(f"trigrams must have shape [T, T, T] = [{T}, {T}, {T}], got {list(trigrams.shape)}")
     return trigrams
@@ -82,8 +84,7 @@ def as_tags(
 ) -> Int[Tensor, "*S B n"]:
     """Tags with any leading sample dimensions, checked for shape, type and range."""
     B, n, T = unary.shape
-    if not isinstance(tags, Tensor) or tags.is_floating_point() or tags.is_complex() or tags.dtype == torch.bool:
-        raise ValueError("tags must be an integer tensor [..., B, n]")
+    as_integers(tags, "tags", "[..., B, n]", unary.device)
     if tags.dim() < 2 or tags.shape[-2:] != (B, n):
         raise ValueError(f"tags must have shape [..., B, n] = [..., {B}, {n}] like unary, got {list(tags.shape)}")
     tags = tags.to(torch.int64)

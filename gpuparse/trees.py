@@ -10,6 +10,7 @@ are not, a sentence with NaN or +inf gets NaN results and heads of -1, one witho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -37,21 +38,61 @@ def _has_other_derivatives(tensor: Tensor) -> bool:
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # those that torch compares and indexes by
+
+
+def _plain(tensor: Any, name: str) -> Tensor:
+    """``tensor`` if it is a tensor with numbers in it, side by side."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        found = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise ValueError(f"{name} must be a dense tensor, got a {found} one; convert it by to_dense or padding")
+    if tensor.device.type == "meta":
+        raise ValueError(f"{name} must have values, got a tensor on the device meta")
+    return tensor
+
+
 def as_scores(scores: Tensor, name: str) -> Float[Tensor, "*shape"]:
-    """``scores`` if they are a tensor of numbers that the kernels take."""
-    if not isinstance(scores, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(scores).__name__}")
+    """``scores`` if they are a tensor of numbers that the kernels take; float16 and bfloat16 as float32."""
+    _plain(scores, name)
     if not torch.compiler.is_compiling() and _has_other_derivatives(scores):
         raise ValueError(f"{name} must not be under torch.func or forward-mode derivatives; use torch.autograd instead")
-    if scores.dtype not in (torch.float32, torch.float64):
-        found = str(scores.dtype).removeprefix("torch.")
-        raise ValueError(f"{name} must be float32 or float64, got {found}; convert it")
-    return scores
+    if scores.dtype in (torch.float32, torch.float64):
+        return scores
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        return scores.float()
+    found = str(scores.dtype).removeprefix("torch.")
+    raise ValueError(f"{name} must be float32 or float64, got {found}; convert it")
+
+
+def as_integers(values: Any, name: str, shape: str, device: torch.device) -> Int[Tensor, "*shape"]:
+    """``values`` if they are a tensor of whole numbers on the device; ``shape`` says what is wanted."""
+    if not isinstance(values, Tensor) or values.dtype not in INTEGERS:
+        found = str(values.dtype).removeprefix("torch.") if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"{name} must be an integer tensor {shape}, got {found}")
+    if _plain(values, name).device != device:
+        raise ValueError(f"{name} must be on {device} like the scores, got {values.device}")
+    return values
+
+
+def as_flag(value: Any, name: str) -> bool:
+    """``value`` if it is True or False."""
+    of_numpy = type(value).__name__ in ("bool", "bool_")
+    if not (of_numpy or (isinstance(value, int) and value in (0, 1))):
+        raise ValueError(f"{name} must be True or False, got {short(value)}")
+    return bool(value)
+
+
+def short(value: Any) -> str:
+    """For messages of one line."""
+    text = f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)
+    return " ".join(text.split())[:80]
 
 
 def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:
     """``arcs`` if its type and shape are right."""
-    as_scores(arcs, name)
+    arcs = as_scores(arcs, name)
     if arcs.dim() != 3 or arcs.shape[1] != arcs.shape[2] or arcs.shape[1] < 2:
         raise ValueError(f"{name} must have shape [B, N, N] with N = words + 1 >= 2, got {list(arcs.shape)}")
     return arcs
@@ -73,9 +114,10 @@ def as_lengths_up_to(
         try:
             lengths = torch.as_tensor(lengths)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"lengths must be a tensor or list of {B} integers: {error}") from None
+            why = " ".join(str(error).split())[:200]
+            raise ValueError(f"lengths must be a tensor or list of {B} integers: {why}") from None
         lengths = lengths.to(torch.int64) if lengths.numel() == 0 else lengths
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+    if _plain(lengths, "lengths").dtype not in INTEGERS:
         raise ValueError(f"lengths must be integers, got {str(lengths.dtype).removeprefix('torch.')}")
     if lengths.shape != (B,):
         raise ValueError(f"lengths must have shape [B] = [{B}] like {name}, got {list(lengths.shape)}")
@@ -87,12 +129,13 @@ def as_lengths_up_to(
     return lengths.to(device=scores.device, dtype=torch.int64)
 
 
-def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name: str = "arcs") -> bool:
-    """Raise ValueError at a NaN or +inf among the scores that are read; return whether any is -inf."""
+def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name: str = "arcs") -> tuple[bool, bool]:
+    """Raise ValueError at a NaN or +inf among the scores that are read; return whether any is -inf, and whether any is
+    large (``gpuparse.shifts``)."""
     flags = check_flags(arcs.detach(), lengths)
     found = int(flags.max()) if len(flags) else 0  # flags are a few bits: the maximum tells whether all are zero
     if found == 0:
-        return False
+        return False, False
     wrong = (flags & 1).nonzero()
     if len(wrong):
         b = int(wrong[0])
@@ -102,7 +145,7 @@ def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name:
             f"{name}[{b}, {h}, {m}] is {float(arcs[b, h, m].detach())} (sentence {b}, head {h}, modifier {m}); "
             "scores must be finite, or -inf for a forbidden arc"
         )
-    return True
+    return bool((flags & 2).any()), bool((flags & 8).any())
 
 
 def no_tree_error(
@@ -120,13 +163,7 @@ def no_tree_error(
 def as_heads(heads: Tensor, arcs: Tensor, lengths: Tensor, validate_args: bool | None) -> Int[Tensor, "*S B N"]:
     """Heads with any leading sample dimensions, checked for shape, type and range."""
     B, N = arcs.shape[:2]
-    if (
-        not isinstance(heads, Tensor)
-        or heads.dtype.is_floating_point
-        or heads.dtype.is_complex
-        or heads.dtype == torch.bool
-    ):
-        raise ValueError("heads must be an integer tensor [..., B, N]")
+    as_integers(heads, "heads", "[..., B, N]", arcs.device)
     if heads.dim() < 2 or heads.shape[-2:] != (B, N):
         raise ValueError(f"heads must have shape [..., B, N] = [..., {B}, {N}] like arcs, got {list(heads.shape)}")
     heads = heads.to(torch.int64)

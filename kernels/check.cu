@@ -1,4 +1,5 @@
-// What the scores of each sentence hold, among those that are read: 1 NaN or +inf, 2 -inf, 4 length out of range.
+// What the scores of each sentence hold, among those that are read: 1 NaN or +inf, 2 -inf, 4 length out of range, 8 one
+// of 2^20 or more in size (+inf too, -inf not).
 #include "weights.cuh"
 
 template <class In> KERNEL check(const In* arcs, const i64* lengths, int* flags, int B, int N) {
@@ -7,13 +8,14 @@ template <class In> KERNEL check(const In* arcs, const i64* lengths, int* flags,
     const In* s = arcs + (i64)b * N * N;
     int mine = 0;
     PACKS(m, n + 1) {
-      Mask wrong = lanes_below(0, 0), none = wrong;
+      Mask wrong = lanes_below(0, 0), none = wrong, large = wrong;
       for (int h = 0; h <= n; ++h) {
         Pack x = choose(may_take(h, m, n), scores_at(s + (i64)h * N, m, N), Pack{});
         wrong |= (x != x) | (x == infinity());
         none |= x == -infinity();
+        large |= (x > -infinity()) & (x * x >= splat<Pack>(1099511627776.));
       }
-      mine |= any(wrong) | any(none) << 1;
+      mine |= any(wrong) | any(none) << 1 | any(large) << 3;
     }
     mine = team_reduce(mine, Or{});
     if (LEADER) flags[b] = mine | (lengths[b] < 1 || lengths[b] > N - 1) << 2;

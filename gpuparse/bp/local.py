@@ -21,7 +21,7 @@ from gpuparse.bp.graph import (
     weights,
 )
 from gpuparse.plain.semiring import NEG_INF
-from gpuparse.trees import as_arcs, as_scores, can_look
+from gpuparse.trees import as_arcs, as_integers, as_scores, can_look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -96,8 +96,7 @@ class NoTwoCycle(Factors):
 
 
 def _as_pairs(pairs: Tensor) -> Int[Tensor, "B P 4"]:
-    if not isinstance(pairs, Tensor) or pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool:
-        raise ValueError("pairs must be an integer tensor [B, P, 4]; use torch.tensor")
+    as_integers(pairs, "pairs", "[B, P, 4]", pairs.device if isinstance(pairs, Tensor) else torch.device("cpu"))
     if pairs.dim() != 3 or pairs.shape[2] != 4:
         raise ValueError(f"pairs must have shape [B, P, 4], got {list(pairs.shape)}")
     return pairs.long()
@@ -109,7 +108,7 @@ class Pair(Factors):
     Args:
         pairs: [B, P, 4], the links h -> m and h' -> m' of each pair as h, m, h', m', two different ones. A row with a
             negative entry is padding, and one past its sentence's end is never read.
-        scores: [B, P], float32 or float64; -inf forbids the pair.
+        scores: [B, P]; -inf forbids the pair.
     """
 
     def __init__(self, pairs: Int[Tensor, "B P 4"], scores: Float[Tensor, "B P"]) -> None:

@@ -52,7 +52,8 @@ class ChildSequence(Factors):
 
     def __init__(self, siblings: Tensor | Parts, last: Float[Tensor, "B N N"] | None = None) -> None:
         scores = dense(siblings, "siblings")
-        if last is not None and as_arcs(last, "last").shape != scores.shape[:3]:
+        last = None if last is None else as_arcs(last, "last")
+        if last is not None and last.shape != scores.shape[:3]:
             raise ValueError(f"last must have shape {list(scores.shape[:3])} to fit siblings, got {list(last.shape)}")
         again = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)[:, None, :]
         self._mirrored: tuple[Tensor, Tensor] = (scores, scores)  # the last F that came, and what was made of it

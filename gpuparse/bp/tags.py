@@ -128,7 +128,7 @@ class Trigram(_EachTag):
     """
 
     def __init__(self, scores: Tensor) -> None:
-        as_scores(scores, "scores")
+        scores = as_scores(scores, "scores")
         if scores.dim() not in (3, 5) or len(set(scores.shape[-3:])) != 1 or scores.shape[-1] < 1:
             raise ValueError(
                 f"scores must have shape [T, T, T] or [B, n - 2, T, T, T] with T >= 1, got {list(scores.shape)}"

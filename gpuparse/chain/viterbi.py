@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gpuparse.ops import viterbi as ops
 from gpuparse.ops.viterbi import Table
+from gpuparse.shifts import LARGE, LOST, add_up, chains_less_shared, check_sums, is_large, read_of_chains
 from gpuparse.tags import (
     Lengths,
     as_lengths,
@@ -22,6 +24,7 @@ from gpuparse.tags import (
     check_scores,
     no_chain_error,
 )
+from gpuparse.trees import short
 
 Method = Literal["auto", "dense", "column_generation", "beam"]
 Pricing = Literal["forward", "averaged"]
@@ -59,16 +62,16 @@ class Transitions:
     """
 
     def __init__(self, transitions: Tensor) -> None:
-        as_scores(transitions, "transitions")
-        if transitions.dim() != 2 or transitions.shape[0] != transitions.shape[1]:
-            raise ValueError(f"transitions must have shape [T, T], got {list(transitions.shape)}")
-        self.scores = transitions
-        self.table = Table(transitions[None, None])
-        self._version = _version(transitions)
+        scores = as_scores(transitions, "transitions")
+        if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or scores.shape[0] < 1:
+            raise ValueError(f"transitions must have shape [T, T], got {list(scores.shape)}")
+        self.scores = scores
+        self.table = Table(scores[None, None])
+        self._given, self._version = transitions, _version(transitions)
 
     def check(self) -> None:
         """Raise ValueError if the tensor was changed since."""
-        now = _version(self.scores)
+        now = _version(self._given)
         if None not in (now, self._version) and now != self._version:
             raise ValueError("transitions were changed after Transitions(...) was made of them; make it anew")
 
@@ -95,7 +98,7 @@ def viterbi(
     """The best chain of tags of each sentence.
 
     Args:
-        unary: scores [B, n, T] of each word's tags, float32 or float64; -inf forbids a tag.
+        unary: scores [B, n, T] of each word's tags, float32 or float64 (or half, as float32); -inf forbids a tag.
         transitions: scores of a tag after another, [T, T], or of each place, [B, n - 1, T, T]; -inf forbids a pair. For
             many batches with the same [T, T], give them as ``Transitions``.
         lengths: words of each sentence [B], 1 to n; None if all are full.
@@ -113,7 +116,7 @@ def viterbi(
     Where hardly a transition can be left out, column generation goes over to the dense program, and so it does for
     transitions of each place, all of which it would have to read for their bounds.
     """
-    as_unary(unary)
+    unary = as_unary(unary)
     if isinstance(transitions, Transitions):
         transitions.check()
     given = transitions.scores if isinstance(transitions, Transitions) else transitions
@@ -123,24 +126,28 @@ def viterbi(
     table = transitions.table if isinstance(transitions, Transitions) else Table(scores)
     if method == "auto":
         method = "dense" if table.own or table.T < WORTH_PRICING else "column_generation"
-    bound = None
-    if method == "dense":
-        best = ops.best_chain(unary, table, lengths)
-    elif method == "beam":
-        best, bound = ops.beam_search(unary, table, lengths, beam)
-    elif pricing == "forward":
-        best = ops.forward_columns(unary, table, lengths)
-    else:
-        best = ops.averaged_columns(unary, table, lengths, initial)
-    tags, score, counts = best
+    search = partial(_search, lengths=lengths, method=method, pricing=pricing, initial=initial, beam=beam)
+    (tags, score, counts), bound = search(unary, table)
+    looks = can_look(unary, validate_args)
+    shared = None
+    if looks and not _sure(unary, scores, score):
+        check_scores(unary, scores, lengths)
+        known = read_of_chains(unary.detach(), scores.detach(), lengths)
+        if any(is_large(x) for x in known):
+            *near, shared = chains_less_shared(unary.detach(), scores.detach(), lengths, False)
+            (tags, score, counts), bound = search(near[0], Table(near[1]))
+            check_sums(score, shared, dict(zip(("unary", "transitions"), known, strict=True)), torch.float64, "chains")
     certified = found = score > -torch.inf
-    if can_look(unary, validate_args) and not bool(found.all()):
+    if looks and not bool(found.all()):
         raise _error(unary, scores, lengths, int((~found).nonzero()[0]), beam if method == "beam" else None)
     if bound is None:
         bound = score
     else:
         certified = found & bound.isneginf()
         bound = torch.maximum(score, bound)
+    if shared is not None:
+        score = torch.where(found, chain_scores(unary, scores, tags, lengths).detach(), -torch.inf)
+        bound = torch.where(certified, score, torch.maximum(score, bound + add_up(shared)))
     if torch.is_grad_enabled() and (unary.requires_grad or scores.requires_grad):
         score = torch.where(found, chain_scores(unary, scores, tags, lengths), -torch.inf)
         again = score.detach()  # added up in another order
@@ -149,13 +156,32 @@ def viterbi(
     return Tagging(tags, score, bound, certified, counts[:, 3], stats)
 
 
+def _search(
+    unary: Tensor, table: Table, *, lengths: Tensor, method: str, pricing: str, initial: int, beam: int
+) -> tuple[ops.Best, Tensor | None]:
+    """The best chains, and bounds where these are not proven."""
+    if method == "dense":
+        return ops.best_chain(unary, table, lengths), None
+    if method == "beam":
+        return ops.beam_search(unary, table, lengths, beam)
+    if pricing == "forward":
+        return ops.forward_columns(unary, table, lengths), None
+    return ops.averaged_columns(unary, table, lengths, initial), None
+
+
+def _sure(unary: Tensor, scores: Tensor, score: Float64[Tensor, " B"]) -> bool:
+    """Whether sums have their digits: no score is large but below 0, and none of those is in a best chain."""
+    tops = (float(x.detach().amax()) for x in (unary, scores) if x.numel())
+    return all(top < LARGE for top in tops) and (not len(score) or float(score.min()) > -LOST)
+
+
 def _check_options(method: str, pricing: str, initial: int, beam: int) -> None:
     for name, value, choices in (("method", method, get_args(Method)), ("pricing", pricing, get_args(Pricing))):
-        if value not in choices:
-            raise ValueError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, choices))}")
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name} is {short(value)}; wanted one of {', '.join(map(repr, choices))}")
     for name, number in (("initial", initial), ("beam", beam)):
         if type(number) is not int or number < 1:
-            raise ValueError(f"{name} is {number!r}; wanted a whole number, 1 or more")
+            raise ValueError(f"{name} is {short(number)}; wanted a whole number, 1 or more")
 
 
 def _error(unary: Tensor, scores: Tensor, lengths: Tensor, sentence: int, beam: int | None) -> ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -11,9 +12,10 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
 from gpuparse import plain
-from gpuparse.distributions.common import as_k, may_keep, not_negative
+from gpuparse.distributions.common import as_batch_shape, as_k, as_sample_shape, may_keep, not_negative
 from gpuparse.ops import chains
 from gpuparse.ops.viterbi import best_chain
+from gpuparse.shifts import LARGE, add_up, chains_less_shared, check_sums, is_large, read_of_chains, span
 from gpuparse.tags import Lengths, as_lengths, as_tags, can_look, check_scores, is_position, no_chain_error
 
 
@@ -39,11 +41,40 @@ class ChainDistribution(Distribution):
         self._looks = validate_args
         self._known: dict[str, Tensor] = {}
         super().__init__(unary.shape[:1], unary.shape[1:2], validate_args=False)
-        if can_look(unary, validate_args) and not (_all_finite(unary) and _all_finite(rows)):
-            check_scores(unary, rows, self.lengths, self.name_of_pairs)
+        self._large = False
+        if can_look(unary, validate_args):
+            spans = [span(x) for x in (unary, rows)]
+            if not all(low > -LARGE and high < LARGE for low, high in spans):
+                self._check(all(low > -torch.inf and high < torch.inf for low, high in spans))
+
+    def _check(self, finite: bool) -> None:
+        """Raise ValueError at scores that are not ``finite`` and should be, or large ones that cannot be answered."""
+        if not finite:
+            check_scores(self.unary, self._rows, self.lengths, self.name_of_pairs)
+        self._large = any(is_large(x) for x in self._given().values())
+        if self._large:
+            with torch.no_grad():
+                near, shared = self._without_shared()
+                check_sums(near._sums("log_partition"), shared, self._given(), self.unary.dtype, "chains")
+        if not finite:
             without = self._sums("log_partition").detach().isneginf().nonzero()
             if len(without):
-                raise no_chain_error(unary, self.lengths, int(without[0]))
+                raise no_chain_error(self.unary, self.lengths, int(without[0]))
+
+    def _given(self) -> dict[str, Tensor]:
+        """The scores by the names of the arguments, 0 where they are not read."""
+        unary, rows = read_of_chains(self.unary.detach(), self._rows.detach(), self.lengths)
+        return {"unary": unary, self.name_of_pairs: rows}
+
+    def _without_shared(self) -> tuple[ChainDistribution, Float64[Tensor, "B K"]]:
+        """The same distribution in float64, scores less what all chains share, and what they share
+        (``gpuparse.shifts``)."""
+        unary, rows, shared = chains_less_shared(self.unary, self._rows, self.lengths, self.trigrams_in_a_row)
+        return self._like(unary, rows, self.lengths, False), shared
+
+    def _near(self) -> ChainDistribution:
+        """The same without what all chains share, where scores are large; else itself."""
+        return self._without_shared()[0] if self._large else self
 
     @property
     def _pairs(self) -> Float[Tensor, "b p S T"]:
@@ -73,11 +104,7 @@ class ChainDistribution(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ChainDistribution:
         """The same for more sentences: from [1] to any [B]."""
-        shape = torch.Size(batch_shape)
-        if len(shape) != 1 or self.unary.shape[0] not in (1, shape[0]):
-            raise ValueError(
-                f"batch_shape must be [B], and a batch of {self.unary.shape[0]} cannot become {list(shape)}"
-            )
+        shape = as_batch_shape(batch_shape, self.unary.shape[0])
         unary, lengths, rows = self.unary.expand(shape[0], -1, -1), self.lengths.expand(shape[0]), self._rows
         if rows.dim() == 4:
             rows = rows.expand(shape[0], -1, -1, -1)
@@ -93,7 +120,11 @@ class ChainDistribution(Distribution):
             return self._known[name]
         wanted = torch.is_grad_enabled() and self._requires_grad()
         unary, pairs = self.unary, self._pairs
-        if name == "log_partition":
+        if self._large:
+            near, shared = self._without_shared()
+            value = near._sums(name)
+            value = value + add_up(shared) if name == "log_partition" else value.to(unary.dtype)
+        elif name == "log_partition":
             value = chains.value(unary, pairs, self.lengths, self.trigrams_in_a_row)
         else:
             if name == "pair_marginals":  # one for every sentence and place
@@ -117,11 +148,15 @@ class ChainDistribution(Distribution):
         """Probability of each tag of each word."""
         return self._sums("marginals")
 
+    def _detached(self) -> tuple[Tensor, Tensor]:
+        near = self._near()
+        return near.unary.detach(), near._pairs.detach()
+
     @property
     def argmax(self) -> Int[Tensor, "B n"]:
         """Tags of a best chain; among equals the same one every time."""
         if "argmax" not in self._known:
-            unary, pairs = self.unary.detach(), self._pairs.detach()
+            unary, pairs = self._detached()
             self._known["argmax"] = best_chain(unary, pairs, self.lengths, self.trigrams_in_a_row).tags
         return self._known["argmax"].clone()  # the caller may write to it
 
@@ -143,15 +178,15 @@ class ChainDistribution(Distribution):
     def topk(self, k: int) -> tuple[Int[Tensor, "k B n"], Float[Tensor, "k B"]]:
         """The k best chains (1 to 64), best first, and their scores; ranks that do not exist: tags -1, score -inf."""
         number = as_k(k)
-        unary, pairs = self.unary.detach(), self._pairs.detach()
+        unary, pairs = self._detached()
         tags = chains.topk(unary, pairs, self.lengths, self.trigrams_in_a_row, number)
         return tags, self._score(tags)
 
     def sample(self, sample_shape: Any = ()) -> Int[Tensor, "*S B n"]:
         """Independent exact draws; follows ``torch.manual_seed``."""
-        shape = torch.Size(sample_shape)
+        shape = as_sample_shape(sample_shape)
         with torch.no_grad():
-            unary, pairs = self.unary.detach(), self._pairs.detach()
+            unary, pairs = self._detached()
             tags = chains.sample(unary, pairs, self.lengths, self.trigrams_in_a_row, shape.numel())
         return tags.reshape(*shape, *self.unary.shape[:2])
 
@@ -160,18 +195,15 @@ class ChainDistribution(Distribution):
         tags = as_tags(value, self.unary, self.lengths, self._looks)
         n, T = self.unary.shape[1:]
         good = ((tags >= 0) & (tags < T) | ~is_position(self.lengths, n)).all(-1)
-        value = self._chain_scores(tags) - self._sums("log_partition")
+        near = self._near()
+        value = near._chain_scores(tags) - near._sums("log_partition")
         value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(good, value, -torch.inf).to(self.unary.dtype)
 
     def _centred(self) -> ChainDistribution:
         """The same distribution in float64, scores shifted by their greatest: nothing large cancels."""
         if "centred" not in self.__dict__:
-            word = is_position(self.lengths, self.unary.shape[1])[:, :, None]
-            unary = _shifted(torch.where(word, self.unary.double(), 0.0), (2,))
-            rows = self._rows.double()
-            rows = _shifted(rows, (2, 3) if rows.dim() == 4 else tuple(range(rows.dim())))
-            wide = self._like(unary, rows, self.lengths, False)
+            wide = self._without_shared()[0]
             if (self._requires_grad() and not torch.is_grad_enabled()) or not may_keep():
                 return wide
             self.centred = wide
@@ -186,21 +218,6 @@ class ChainDistribution(Distribution):
         p = self._centred()
         value = p._sums("log_partition") - p._expected(_finite(p.unary), _finite(p._pairs))
         return not_negative(value).to(self.unary.dtype)
-
-
-def _shifted(scores: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Scores minus their greatest over ``dims``."""
-    if scores.numel() == 0:
-        return scores
-    top = scores.detach().amax(dims, keepdim=True)
-    return scores - torch.where(top.isfinite(), top, 0.0)
-
-
-def _all_finite(scores: Tensor) -> bool:
-    if scores.numel() == 0:
-        return True
-    least, greatest = torch.aminmax(scores.detach())  # NaN if there is one
-    return float(least) > -torch.inf and float(greatest) < torch.inf
 
 
 def _finite(scores: Tensor) -> Tensor:
@@ -232,5 +249,10 @@ def _kl(p: ChainDistribution, q: ChainDistribution) -> Float[Tensor, " B"]:
         impossible = plain.chain.leaves((a.unary, pairs), (b.unary, other), p.lengths, p.trigrams_in_a_row)
     difference = [_finite(x) - _finite(y) for x, y in ((a.unary, b.unary), (pairs, other))]
     value = b._sums("log_partition") - a._sums("log_partition")
-    value = value + chains.value(a.unary, pairs, a.lengths, a.trigrams_in_a_row, [(difference[0], difference[1])])
+    scale = 1.0
+    if p._large or q._large:  # directions that derivatives can be taken along
+        scale = 2.0 ** math.ceil(math.log2(max(1.0, *(abs(x) for d in difference for x in span(d)))))
+        difference = [x / scale for x in difference]
+    along = chains.value(a.unary, pairs, a.lengths, a.trigrams_in_a_row, [(difference[0], difference[1])])
+    value = value + scale * along
     return torch.where(impossible, torch.inf, not_negative(value)).to(p.unary.dtype)

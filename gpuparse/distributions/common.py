@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, SupportsIndex
 
@@ -13,21 +14,40 @@ MAX_K = 64
 
 def as_k(k: SupportsIndex) -> int:
     """How many of the best are wanted, if that can be."""
-    if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 1 <= (number := operator.index(k)) <= MAX_K:
-        raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {k!r}")
+    try:
+        number = 0 if isinstance(k, bool) else operator.index(k)
+    except (TypeError, RuntimeError):  # a tensor that is no number, or one past 2^63
+        number = 0
+    if not 1 <= number <= MAX_K:
+        raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {' '.join(repr(k).split())[:80]}")
     return number
+
+
+MOST_DRAWS = 2**31 - 1  # what the kernels count to
 
 
 def as_sample_shape(sample_shape: Any) -> torch.Size:
     """The shape of a number of draws, if it is one."""
-    wrong = f"sample_shape must be a tuple of whole numbers, none below 0, such as (3,), got {sample_shape!r}"
-    try:
-        shape = torch.Size(sample_shape)
-    except TypeError:
-        raise ValueError(wrong) from None
-    if any(size < 0 for size in shape):
-        raise ValueError(wrong)
+    shape = _as_size(sample_shape, "sample_shape", "(3,)")
+    if math.prod(shape) > MOST_DRAWS:
+        raise ValueError(f"sample_shape must be of {MOST_DRAWS} draws at most, got {tuple(shape)}")
     return shape
+
+
+def as_batch_shape(batch_shape: Any, sentences: int) -> torch.Size:
+    """[B] of more sentences, if those there are can become them: one any number, several just themselves."""
+    shape = _as_size(batch_shape, "batch_shape", "(3,)")
+    if len(shape) != 1 or sentences not in (1, shape[0]):
+        raise ValueError(f"batch_shape must be [B], and a batch of {sentences} cannot become {list(shape)}")
+    return shape
+
+
+def _as_size(shape: Any, name: str, such_as: str) -> torch.Size:
+    whole = isinstance(shape, tuple | list) and all(isinstance(x, SupportsIndex) and int(x) >= 0 for x in shape)
+    if not whole or any(isinstance(x, bool | Tensor) or int(x) >= 2**63 for x in shape):
+        found = " ".join(repr(shape).split())[:80]
+        raise ValueError(f"{name} must be a tuple of whole numbers, none below 0, such as {such_as}, got {found}")
+    return torch.Size([int(x) for x in shape])
 
 
 def may_keep() -> bool:

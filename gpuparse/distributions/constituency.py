@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
 from gpuparse.constituents import Trees, as_trees, double_rule, score_of
-from gpuparse.distributions.common import as_sample_shape, may_keep, not_negative
+from gpuparse.distributions.common import as_batch_shape, as_sample_shape, may_keep, not_negative
 from gpuparse.grammars import Grammar
 from gpuparse.ops import cky
 from gpuparse.plain.cky import Scores, index_rules, masks
+from gpuparse.shifts import add_up, bounded, check_sums, is_large, less_greatest, repeated
 from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
 
 NAMES = ("log_partition", "tags", "rules", "roots", "spans")
@@ -25,7 +26,8 @@ class ConstituencyTrees(Distribution):
 
     Args:
         grammar: on the device of ``tags``; its scores are taken in their dtype.
-        tags: scores [B, n, T] of the grammar's tag t at word i (from 0), float32 or float64; -inf forbids a tag.
+        tags: scores [B, n, T] of the grammar's tag t at word i (from 0); -inf forbids a tag. float32 or float64 (or
+            half, as float32).
         lengths: words of each sentence [B], 1 to n; None if all are full.
         rules: scores [R], or [B, R], in place of the grammar's.
         spans: scores [B, n, n, S] of a symbol over the words i..j, both within. Those of tags are not looked at.
@@ -53,7 +55,9 @@ class ConstituencyTrees(Distribution):
         spans: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        as_scores(tags, "tags")
+        if not isinstance(grammar, Grammar):
+            raise ValueError(f"grammar must be a gpuparse.Grammar, got {type(grammar).__name__}")
+        tags = as_scores(tags, "tags")
         if tags.dim() != 3 or tags.shape[1] < 1 or tags.shape[2] != grammar.tags:
             raise ValueError(
                 f"tags must have shape [B, n, {grammar.tags}] with a word at least, like the grammar's tags, "
@@ -77,16 +81,19 @@ class ConstituencyTrees(Distribution):
         self._known: dict[str, Tensor] = {}
         super().__init__(tags.shape[:1], torch.Size((2 * n - 1, 4)), validate_args=False)
         self._index: Int32[Tensor, " size"] = _index_of(grammar, can_look(tags, validate_args))
+        self._large = False
         if can_look(tags, validate_args):
             self._check_scores()
 
     def _check_scores(self) -> None:
-        """Raise ValueError at a NaN or +inf among the scores that are read."""
-        for k, (name, x) in enumerate(zip(NAMES[1:], self.scores, strict=True)):
-            if x is None or not x.numel() or float(x.detach().amax()) < torch.inf:  # NaN is not
+        """Raise ValueError at a NaN or +inf among the scores that are read, or large ones that cannot be answered."""
+        if not any([is_large(x) for x in self.scores]):  # NaN and +inf are
+            return
+        given = dict(zip(NAMES[1:], self.scores, strict=True))
+        for (name, x), read in zip(given.items(), masks(self.scores, self.lengths), strict=True):
+            if x is None or read is None:
                 continue
-            read = masks(self.scores, self.lengths)[k]
-            assert read is not None
+            given[name] = torch.where(read, x.detach(), 0.0)
             wrong = (read & (x.isnan() | x.isposinf())).nonzero()
             if len(wrong):
                 place = wrong[0].tolist()
@@ -94,6 +101,36 @@ class ConstituencyTrees(Distribution):
                     f"{name}{place} is {float(x[tuple(place)].detach())} (sentence {place[0]}); "
                     "scores must be finite, or -inf for what is forbidden"
                 )
+        self._large = any(is_large(x) for x in given.values())
+        if self._large:
+            with torch.no_grad():
+                near, shared = self._without_shared()
+                check_sums(near._sums("log_partition"), shared, given, self.tags.dtype, "trees")
+
+    def _without_shared(self) -> tuple[ConstituencyTrees, Float64[Tensor, "B K"]]:
+        """The same distribution in float64, scores less what all trees share, and what they share
+        (``gpuparse.shifts``): every tree has a tag for each word, as many rules and spans as any other, and a root.
+        What is not read is -inf."""
+        n, shared = self.tags.shape[1], []
+        found: list[Tensor | None] = []
+        for name, x, read in zip(NAMES[1:], self.scores, masks(self.scores, self.lengths), strict=True):
+            if x is None or read is None:
+                found.append(None)
+                continue
+            x, top = less_greatest(bounded(x, read), *((2,) if name == "tags" else range(1, x.dim())))
+            found.append(x)
+            if name == "tags":
+                shared.append(top[:, :, 0])
+            else:
+                times = torch.ones_like(self.lengths) if name == "roots" else self.lengths - 1
+                shared.append(repeated(top.reshape(-1, 1), times, 1 if name == "roots" else n - 1))
+        tags, rules, roots, spans = found
+        assert tags is not None and rules is not None and roots is not None
+        return self._like((tags, rules, roots, spans), self.lengths), torch.cat(shared, 1)
+
+    def _near(self) -> ConstituencyTrees:
+        """The same without what all trees share, where scores are large; else itself."""
+        return self._without_shared()[0] if self._large else self
 
     @property
     def scores(self) -> Scores:
@@ -124,16 +161,14 @@ class ConstituencyTrees(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ConstituencyTrees:
         """The same for more sentences: from [1] to any [B]."""
-        shape = torch.Size(batch_shape)
-        if len(shape) != 1 or self.tags.shape[0] not in (1, shape[0]):
-            raise ValueError(
-                f"batch_shape must be [B], and a batch of {self.tags.shape[0]} cannot become {list(shape)}"
-            )
+        shape = as_batch_shape(batch_shape, self.tags.shape[0])
         tags, rules, roots, spans = (
             None if x is None else x.expand(shape[0], *[-1] * (x.dim() - 1)) for x in self.scores
         )
         assert tags is not None and rules is not None and roots is not None
-        return self._like((tags, rules, roots, spans), self.lengths.expand(shape[0]), self._looks)
+        made = self._like((tags, rules, roots, spans), self.lengths.expand(shape[0]), self._looks)
+        made._large = self._large
+        return made
 
     def _requires_grad(self) -> bool:
         return any(x is not None and x.requires_grad for x in self.scores)
@@ -145,7 +180,11 @@ class ConstituencyTrees(Distribution):
             return self._known[name]
         differentiable = self._requires_grad()
         wanted = torch.is_grad_enabled() and differentiable
-        if name == "log_partition" and not wanted:
+        if self._large:
+            near, shared = self._without_shared()
+            value = near._sums(name)
+            value = value + add_up(shared) if name == "log_partition" else value.to(self.tags.dtype)
+        elif name == "log_partition" and not wanted:
             value = cky.log_partition(self.scores, self._index, self.lengths)
         else:
             found = self._marginals()
@@ -201,11 +240,14 @@ class ConstituencyTrees(Distribution):
             return self
         B, n = self.tags.shape[:2]
         spans = self.tags.new_zeros(B, n, n, len(self.grammar.symbols))
-        return self._like((self.tags, self.rules, self.roots, spans), self.lengths)
+        made = self._like((self.tags, self.rules, self.roots, spans), self.lengths)
+        made._large = self._large
+        return made
 
     def _detached(self) -> Scores:
-        spans = None if self.spans is None else self.spans.detach()
-        return self.tags.detach(), self.rules.detach(), self.roots.detach(), spans
+        near = self._near()
+        spans = None if near.spans is None else near.spans.detach()
+        return near.tags.detach(), near.rules.detach(), near.roots.detach(), spans
 
     @property
     def argmax(self) -> Int[Tensor, "B rows 4"]:
@@ -237,29 +279,16 @@ class ConstituencyTrees(Distribution):
 
     def log_prob(self, value: Trees) -> Float[Tensor, "*S B"]:
         """log p of each tree; -inf for what is no tree of the grammar. Rows past the end are not read."""
-        score = self._score(as_trees(value, *self.tags.shape[:2]))
-        value = score - self._sums("log_partition")
+        near = self._near()
+        score = near._score(as_trees(value, self.tags))
+        value = score - near._sums("log_partition")
         value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(score.isneginf(), -torch.inf, value).to(self.tags.dtype)
 
     def _centred(self) -> ConstituencyTrees:
-        """The same distribution in float64, scores shifted by their greatest: nothing large cancels. Every tree has a
-        tag for each word, as many rules and spans as any other, and a root. What is not read is -inf."""
+        """The same distribution in float64, scores shifted by their greatest: nothing large cancels."""
         if "centred" not in self.__dict__:
-            shifted: list[Tensor | None] = []
-            for x, read in zip(self.scores, masks(self.scores, self.lengths), strict=True):
-                if x is None or read is None:
-                    shifted.append(None)
-                    continue
-                x = torch.where(read, x.double(), -torch.inf)
-                if x.numel():
-                    dims = (2,) if x.dim() == 3 else tuple(range(1, x.dim()))
-                    top = x.detach().amax(dims, keepdim=True)
-                    x = x - torch.where(top.isneginf(), 0.0, top)
-                shifted.append(x)
-            tags, rules, roots, spans = shifted
-            assert tags is not None and rules is not None and roots is not None
-            wide = self._like((tags, rules, roots, spans), self.lengths)
+            wide = self._without_shared()[0]
             if (self._requires_grad() and not torch.is_grad_enabled()) or not may_keep():
                 return wide
             self.centred: ConstituencyTrees = wide
@@ -304,7 +333,7 @@ class ConstituencyTrees(Distribution):
 
 def _fitting(scores: Tensor, name: str, tags: Tensor, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
     """Scores on the device of the tags, of one of the shapes."""
-    as_scores(scores, name)
+    scores = as_scores(scores, name)
     if tuple(scores.shape) not in shapes:
         wanted = " or ".join(str(list(shape)) for shape in shapes)
         raise ValueError(f"{name} must have shape {wanted} to fit tags and the grammar, got {list(scores.shape)}")

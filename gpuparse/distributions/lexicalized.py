@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gpuparse.distributions.common import as_sample_shape, may_keep, not_negative
+from gpuparse.constituents import as_trees
+from gpuparse.distributions.common import as_batch_shape, as_sample_shape, may_keep, not_negative
 from gpuparse.grammars import Grammar
 from gpuparse.ops import lexical
 from gpuparse.plain.lexical import Rules, Scores, heads_of, masks, tags_of, tree_scores
+from gpuparse.shifts import add_up, arcs_less_greatest, bounded, check_sums, is_large, less_greatest, repeated
 from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
 
 NAMES = ("log_partition", "tags", "arcs", "rules", "roots")
@@ -28,7 +30,8 @@ class LexicalizedTrees(Distribution):
 
     Args:
         grammar: its rules, heads and roots, on the device and in the dtype of the scores (``grammar.to``).
-        tags: scores [B, n, T] of the grammar's tags, float32 or float64; -inf forbids, here and below.
+        tags: scores [B, n, T] of the grammar's tags, float32 or float64 (or half, as float32); -inf forbids, here and
+            below.
         arcs: scores [B, N, N], N = n + 1, of head -> modifier.
         lengths: words of each sentence [B], 1 to n; None if all are full.
         rules: scores [R] or [B, R] in place of those of the grammar.
@@ -62,7 +65,7 @@ class LexicalizedTrees(Distribution):
     ) -> None:
         if not isinstance(grammar, Grammar):
             raise ValueError(f"grammar must be a gpuparse.Grammar, got {type(grammar).__name__}")
-        as_scores(tags, "tags")
+        tags, arcs = as_scores(tags, "tags"), as_scores(arcs, "arcs")
         if tags.dim() != 3 or tags.shape[1] < 1 or tags.shape[2] != grammar.tags:
             raise ValueError(
                 f"tags must have shape [B, n, T] with a word at least and T = {grammar.tags} as in the grammar, "
@@ -70,7 +73,7 @@ class LexicalizedTrees(Distribution):
             )
         B, n, _ = tags.shape
         R = len(grammar.parents)
-        _as_like(as_scores(arcs, "arcs"), "arcs", tags)
+        _as_like(arcs, "arcs", tags)
         if arcs.shape != (B, n + 1, n + 1):
             raise ValueError(
                 f"arcs must have shape [B, n + 1, n + 1] = {[B, n + 1, n + 1]} to fit tags, got {list(arcs.shape)}"
@@ -89,12 +92,15 @@ class LexicalizedTrees(Distribution):
         self._looks = validate_args
         self._known: dict[str, Tensor] = {}
         super().__init__(tags.shape[:1], torch.Size((2 * n - 1, 5)), validate_args=False)
+        self._large = False
         if can_look(tags, validate_args):
             self._check()
 
     def _check(self) -> None:
-        """Raise ValueError at a NaN or +inf among the scores that are read."""
+        """Raise ValueError at a NaN or +inf among the scores that are read, or large ones that cannot be answered."""
         scores = self.scores
+        if not any([is_large(x) for x in scores]):  # NaN and +inf are
+            return
         for name, x, read in zip(NAMES[1:3], scores[:2], masks(scores, self.lengths)[:2], strict=True):
             wrong = ((x.detach().isnan() | x.detach().isposinf()) & read).nonzero()
             if len(wrong):
@@ -110,6 +116,40 @@ class LexicalizedTrees(Distribution):
                 f"rules{where} is {float(self.rules[tuple(where)].detach())}; "
                 "scores must be finite, or -inf for what is forbidden"
             )
+        given = {
+            name: torch.where(read if x.dim() > 1 else read[0], x.detach(), 0.0)
+            for name, x, read in zip(NAMES[1:], scores, masks(scores, self.lengths), strict=True)
+        }
+        self._large = any(is_large(x) for x in given.values())
+        if self._large:
+            with torch.no_grad():
+                near, shared = self._without_shared()
+                check_sums(near._sums("log_partition"), shared, given, self.tags.dtype, "trees")
+
+    def _without_shared(self) -> tuple[LexicalizedTrees, Float64[Tensor, "B K"]]:
+        """The same distribution in float64, scores less what all trees share, and what they share
+        (``gpuparse.shifts``): every tree has a tag and a head a word, n - 1 rules and a root."""
+        given = self.scores
+        tags, arcs, rules, roots = (
+            bounded(x, read if x.dim() > 1 else read[0])
+            for x, read in zip(given, masks(given, self.lengths), strict=True)
+        )
+        tags, top = less_greatest(tags, 2)
+        shared = [top[:, :, 0]]
+        arcs, top = arcs_less_greatest(arcs, single_root=True)
+        shared.append(top)
+        rules, top = less_greatest(rules, 1)
+        shared.append(repeated(top, self.lengths - 1, self.tags.shape[1] - 1))
+        roots, top = less_greatest(roots, 0)
+        shared.append(top.expand(len(self.lengths), 1))
+        rules = rules if self.rules.dim() == 2 else rules[0]
+        grammar = _with_roots(self.grammar, roots)
+        near = type(self)(grammar, tags, arcs, self.lengths, rules=rules, validate_args=False)
+        return near, torch.cat(shared, 1)
+
+    def _near(self) -> LexicalizedTrees:
+        """The same without what all trees share, where scores are large; else itself."""
+        return self._without_shared()[0] if self._large else self
 
     @property
     def scores(self) -> Scores:
@@ -132,11 +172,7 @@ class LexicalizedTrees(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LexicalizedTrees:
         """The same for more sentences: from [1] to any [B]."""
-        shape = torch.Size(batch_shape)
-        if len(shape) != 1 or self.tags.shape[0] not in (1, shape[0]):
-            raise ValueError(
-                f"batch_shape must be [B], and a batch of {self.tags.shape[0]} cannot become {list(shape)}"
-            )
+        shape = as_batch_shape(batch_shape, self.tags.shape[0])
         B = shape[0]
         rules = self.rules if self.rules.dim() == 1 else self.rules.expand(B, -1)
         tags, arcs, lengths = self.tags.expand(B, -1, -1), self.arcs.expand(B, -1, -1), self.lengths.expand(B)
@@ -150,7 +186,11 @@ class LexicalizedTrees(Distribution):
         scores, rules = self.scores, _rules_of(self.grammar)
         differentiable = any(x.requires_grad for x in scores)
         wanted = torch.is_grad_enabled() and differentiable
-        if name == "log_partition" and not wanted:
+        if self._large:
+            near, shared = self._without_shared()
+            value = near._sums(name)
+            value = value + add_up(shared) if name == "log_partition" else value.to(self.tags.dtype)
+        elif name == "log_partition" and not wanted:
             value = lexical.log_partition(scores, rules, self.lengths)
         else:
             logz, expected = lexical.marginals(scores, rules, self.lengths)
@@ -188,7 +228,7 @@ class LexicalizedTrees(Distribution):
         return self._sums("roots")
 
     def _detached(self) -> Scores:
-        tags, arcs, rules, roots = (x.detach() for x in self.scores)
+        tags, arcs, rules, roots = (x.detach() for x in self._near().scores)
         return tags, arcs, rules, roots
 
     @property
@@ -213,13 +253,7 @@ class LexicalizedTrees(Distribution):
         return self._score(value).to(self.tags.dtype)
 
     def _score(self, value: Int[Tensor, "*S B M 5"]) -> Float64[Tensor, "*S B"]:
-        B, n, _ = self.tags.shape
-        if not isinstance(value, Tensor) or value.dtype not in (torch.int64, torch.int32):
-            raise ValueError("trees must be an integer tensor [..., B, 2n - 1, 5]")
-        if value.dim() < 3 or value.shape[-3:] != (B, 2 * n - 1, 5):
-            shape = f"[..., {B}, {2 * n - 1}, 5]"
-            raise ValueError(f"trees must have shape [..., B, 2n - 1, 5] = {shape}, got {list(value.shape)}")
-        return tree_scores(self.scores, _rules_of(self.grammar), value, self.lengths)
+        return tree_scores(self.scores, _rules_of(self.grammar), as_trees(value, self.tags, 5), self.lengths)
 
     def sample(self, sample_shape: Any = ()) -> Int64[Tensor, "*S B M 5"]:
         """Independent exact draws; follows ``torch.manual_seed``."""
@@ -230,25 +264,17 @@ class LexicalizedTrees(Distribution):
 
     def log_prob(self, value: Int[Tensor, "*S B M 5"]) -> Float[Tensor, "*S B"]:
         """log p of each tree, its rows in any order; -inf for rows that are no tree of this grammar and sentence."""
-        score = self._score(value)
-        difference = score - self._sums("log_partition")
+        near = self._near()
+        score = near._score(value)
+        difference = score - near._sums("log_partition")
         difference = difference - difference.detach().clamp(min=0)  # rounding above 0
         return torch.where(score.detach().isneginf(), -torch.inf, difference).to(self.tags.dtype)
 
     def _centred(self) -> LexicalizedTrees:
         """The same distribution in float64, near 0: every tree has a tag and a head a word, n - 1 rules and a root."""
         if "centred" not in self.__dict__:
-            scores = self.scores
-            shifted = []
-            for x, read, dims in zip(scores, masks(scores, self.lengths), (2, 1, -1, -1), strict=True):
-                x = torch.where(read if x.dim() > 1 else read[0], x.double(), -torch.inf)
-                top = x.detach().amax(dims, keepdim=True) if x.numel() else torch.zeros_like(x.detach()[..., :1])
-                shifted.append(x - torch.where(top.isfinite(), top, 0.0))
-            tags, arcs, rules, roots = shifted
-            grammar = _with_roots(self.grammar, roots)
-            rules = rules if self.rules.dim() == 2 else rules[0]
-            wide = type(self)(grammar, tags, arcs, self.lengths, rules=rules, validate_args=False)
-            differentiable = any(x.requires_grad for x in scores)
+            wide = self._without_shared()[0]
+            differentiable = any(x.requires_grad for x in self.scores)
             if (differentiable and not torch.is_grad_enabled()) or not may_keep():
                 return wide
             self.centred = wide

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
@@ -15,6 +15,7 @@ from gpuparse.distributions.trees import TreeDistribution, _expected, check_same
 from gpuparse.ops import second_order
 from gpuparse.plain.second_order import Scores, grandparent_mask, sibling_mask, tree_scores
 from gpuparse.plain.semiring import arc_mask
+from gpuparse.shifts import LARGE, arcs_less_greatest, bounded, is_large, span
 from gpuparse.trees import Lengths, as_arcs, as_heads, as_lengths, as_scores, can_look, is_tree
 
 
@@ -53,12 +54,13 @@ class SecondOrderTrees(TreeDistribution):
         single_root: bool = True,
         validate_args: bool | None = None,
     ) -> None:
-        as_arcs(arcs)
+        arcs = as_arcs(arcs)
         counts = as_lengths(lengths, arcs, validate_args)
         looks = can_look(arcs, validate_args)
         self.siblings = _as_pairs(siblings, "siblings", arcs, counts, looks)
         self.grandparents = _as_pairs(grandparents, "grandparents", arcs, counts, looks)
-        forbidden = looks and any([_check_pairs(self, name, counts) for name in MASKS])
+        found = [_check_pairs(self, name, counts) for name in MASKS] if looks else []
+        forbidden, self._large_pairs = any(x for x, _ in found), any(x for _, x in found)
         super().__init__(arcs, counts, single_root=single_root, validate_args=validate_args)
         if forbidden:
             without = self._sums("log_partition").detach().isneginf().nonzero()
@@ -69,7 +71,8 @@ class SecondOrderTrees(TreeDistribution):
         """As of the first order; names the fewest kinds of scores that allow no tree together."""
         for name in MASKS:
             _check_pairs(self, name, self.lengths)  # a NaN that was not looked for until now
-        arcs, *pairs = self._detached()
+        arcs, *pairs = (None if x is None else x.detach() for x in self.scores)
+        assert arcs is not None
         choices: tuple[tuple[str, ...], ...] = ((), ("siblings",), ("grandparents",), tuple(MASKS))
         for kinds in choices:
             beside, under = (x if name in kinds else None for name, x in zip(MASKS, pairs, strict=True))
@@ -104,12 +107,32 @@ class SecondOrderTrees(TreeDistribution):
         siblings, grandparents = (None if x is None else x.expand(B, -1, -1, -1) for x in self.scores[1:])
         return self._like((first_order.arcs, siblings, grandparents), first_order.lengths, self._looks)
 
+    def _without_shared(self) -> tuple[SecondOrderTrees, Float64[Tensor, "B K"]]:
+        arcs, pairs, shared = self._split()
+        return self._like((arcs, pairs[0], pairs[1]), self.lengths), shared
+
+    def _log_partition_of_all(self) -> Float64[Tensor, " B"]:
+        return self._sums("log_partition")
+
+    def _near(self) -> SecondOrderTrees:
+        return self._without_shared()[0] if self._large else self
+
+    def _given(self) -> dict[str, Tensor | None]:
+        N = self.arcs.shape[1]
+        pairs = {
+            name: None if x is None else torch.where(MASKS[name](self.lengths, N), x.detach(), 0.0)
+            for name, x in zip(MASKS, self.scores[1:], strict=True)
+        }
+        return {**super()._given(), **pairs}
+
     def _sums(self, name: str) -> Tensor:
         if name in self._known:
             return self._known[name]
         differentiable = any(x is not None and x.requires_grad for x in self.scores)
         wanted = torch.is_grad_enabled() and differentiable
-        if name == "log_partition" and not wanted:
+        if self._large:
+            value = self._large_sums(name)
+        elif name == "log_partition" and not wanted:
             value = second_order.log_partition(self.scores, self.lengths, self.single_root)
         else:
             found = self._marginals()
@@ -154,10 +177,14 @@ class SecondOrderTrees(TreeDistribution):
             for x, want in zip(self.scores[1:], wanted, strict=True)
         ]
         same = all(x is y for x, y in zip(pairs, self.scores[1:], strict=True))
-        return self if same else self._like((self.arcs, pairs[0], pairs[1]), self.lengths)
+        if same:
+            return self
+        made = self._like((self.arcs, pairs[0], pairs[1]), self.lengths)
+        made._large = self._large
+        return made
 
     def _detached(self) -> Scores:
-        arcs, siblings, grandparents = (None if x is None else x.detach() for x in self.scores)
+        arcs, siblings, grandparents = (None if x is None else x.detach() for x in self._near().scores)
         assert arcs is not None
         return arcs, siblings, grandparents
 
@@ -186,15 +213,17 @@ class SecondOrderTrees(TreeDistribution):
         """log p of each tree; -inf for heads that are no tree of this kind. Node 0 and the padding are not read."""
         heads = as_heads(value, self.arcs, self.lengths, self._looks)
         tree = is_tree(heads, self.lengths, projective=True, single_root=self.single_root)
-        value = tree_scores(self.scores, heads, self.lengths) - self._sums("log_partition")
+        near = self._near()
+        value = tree_scores(near.scores, heads, self.lengths) - near._sums("log_partition")
         value = value - value.detach().clamp(min=0)  # rounding above 0
         return torch.where(tree, value, -torch.inf).to(self.arcs.dtype)
 
-    def _split(self) -> tuple[Tensor, list[Tensor | None]]:
+    def _split(self) -> tuple[Tensor, list[Tensor | None], Float64[Tensor, "B K"]]:
         """Scores in float64 of the same distribution, those of pairs relative to the best of their arc, which the arc
-        takes over: near 0 as far as ``_centre`` can bring them. What no tree can have is -inf."""
+        takes over: all less what trees share, which comes after them. What no tree can have is -inf."""
         N = self.arcs.shape[1]
-        arcs = torch.where(arc_mask(self.lengths, N), self.arcs.double(), -torch.inf)
+        arcs, common = arcs_less_greatest(bounded(self.arcs, arc_mask(self.lengths, N)), self.single_root)
+        shared = [common]
         allowed, node = ~arcs.detach().isneginf(), torch.arange(N, device=arcs.device)
         pairs: list[Tensor | None] = []
         for name, axis in (("siblings", 2), ("grandparents", 1)):
@@ -209,18 +238,19 @@ class SecondOrderTrees(TreeDistribution):
             else:  # the other arc, g -> h; under the root there is none
                 possible, alone = possible & allowed[..., None], allowed & (node[:, None] == 0)
             bad = ~(x.detach() < torch.inf)  # shows, wherever it is
-            x = torch.where(MASKS[name](self.lengths, N) & (possible | bad), x.double(), -torch.inf)
+            x = torch.where(MASKS[name](self.lengths, N) & (possible | bad), bounded(x), -torch.inf)
             top = torch.where(alone, 0.0, x.detach().amax(axis))
             pairs.append(x - torch.where(top.isneginf(), 0.0, top).unsqueeze(axis))
-            arcs = arcs + _centre(top, self.single_root)
-        return _centre(arcs, self.single_root), pairs
+            top, common = arcs_less_greatest(top, self.single_root)
+            arcs = arcs + top
+            shared.append(common)
+        return arcs, pairs, torch.cat(shared, 1)
 
     def _centred(self) -> SecondOrderTrees:
         """The same distribution by ``_split``: nothing large cancels that all trees have in common. With several roots
         a large constant on all grandparents is not in common, for it weighs how many: it costs its share of digits."""
         if "centred" not in self.__dict__:
-            arcs, pairs = self._split()
-            wide = self._like((arcs, pairs[0], pairs[1]), self.lengths)
+            wide = self._without_shared()[0]
             differentiable = any(x is not None and x.requires_grad for x in self.scores)
             if (differentiable and not torch.is_grad_enabled()) or not may_keep():
                 return wide
@@ -261,21 +291,6 @@ class SecondOrderTrees(TreeDistribution):
         return found
 
 
-def _centre(w: Float[Tensor, "B N N"], single_root: bool) -> Float[Tensor, "B N N"]:
-    """Scores of arcs less what they have in common: every word has one head, and a single root one child. Those of a
-    word's best head and of the root's best child become 0; -inf stays."""
-    if not single_root:
-        top = w.detach().amax(1, keepdim=True)
-        return w - torch.where(top.isneginf(), 0.0, top)
-    root, words = w.detach()[:, :1], w.detach()[:, 1:]
-    top = words.amax(1, keepdim=True)
-    top = torch.where(top.isneginf(), root, top)  # a word that only the root can have
-    top = torch.where(top.isneginf(), 0.0, top)
-    child = (root - top).amax(2, keepdim=True)
-    child = torch.where(child.isneginf(), 0.0, child)
-    return w - top - torch.cat([child, torch.zeros_like(words[..., :1])], 1)
-
-
 def _as_pairs(
     pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], looks: bool
 ) -> Float[Tensor, "B N N N"] | None:
@@ -298,15 +313,16 @@ def _as_pairs(
     return found.to(arcs.dtype)
 
 
-def _check_pairs(trees: SecondOrderTrees, name: str, lengths: Tensor) -> bool:
-    """Raise ValueError at a NaN or +inf among the scores of pairs that are read; return whether any may be -inf."""
+def _check_pairs(trees: SecondOrderTrees, name: str, lengths: Tensor) -> tuple[bool, bool]:
+    """Raise ValueError at a NaN or +inf among the scores of pairs that are read; return whether any may be -inf, and
+    whether any is large."""
     values = getattr(trees, name)
     if values is None or not values.numel():
-        return False
+        return False, False
     values = values.detach()
-    low, high = values.aminmax()  # NaN comes through it
-    if bool(low > -torch.inf) and bool(high < torch.inf):
-        return False
+    low, high = span(values)  # NaN comes through it
+    if low > -torch.inf and high < torch.inf:
+        return False, low <= -LARGE or high >= LARGE
     wrong = (MASKS[name](lengths, values.shape[1]) & (values.isnan() | values.isposinf())).nonzero()
     if len(wrong):
         place = wrong[0].tolist()
@@ -314,7 +330,7 @@ def _check_pairs(trees: SecondOrderTrees, name: str, lengths: Tensor) -> bool:
             f"{name}{place} is {float(values[tuple(place)])} (sentence {place[0]}); "
             "scores must be finite, or -inf for a forbidden part"
         )
-    return True
+    return True, is_large(torch.where(MASKS[name](lengths, values.shape[1]), values, 0.0))
 
 
 @register_kl(SecondOrderTrees, SecondOrderTrees)

@@ -6,14 +6,14 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.distributions.chains import ChainDistribution
-from gpuparse.tags import Lengths, as_transitions, as_unary, chain_scores
+from gpuparse.tags import Lengths, as_scores, as_transitions, as_unary, chain_scores
 
 
 class TagChains(ChainDistribution):
     """Distribution over the sequences of tags of a sentence, a linear-chain CRF.
 
     Args:
-        unary: scores [B, n, T] of tag t at word i, float32 or float64; -inf forbids a tag.
+        unary: scores [B, n, T] of tag t at word i, float32 or float64 (or half, as float32); -inf forbids a tag.
         transitions: scores [T, T] of tag y right after tag x, or [B, n - 1, T, T] of x at word i and y at i + 1.
         lengths: words of each sentence [B], 1 to n; None if all are full.
         validate_args: look at the values and raise ValueError at a NaN, +inf, bad length or a sentence without any
@@ -28,7 +28,8 @@ class TagChains(ChainDistribution):
     def __init__(
         self, unary: Tensor, transitions: Tensor, lengths: Lengths = None, *, validate_args: bool | None = None
     ) -> None:
-        as_transitions(transitions, as_unary(unary))
+        unary, transitions = as_unary(unary), as_scores(transitions, "transitions")
+        as_transitions(transitions, unary)
         super().__init__(unary, transitions, lengths, validate_args)
 
     @property

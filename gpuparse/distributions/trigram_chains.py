@@ -13,7 +13,7 @@ class TrigramChains(ChainDistribution):
     """Distribution over the sequences of tags of a sentence, a second-order linear-chain CRF.
 
     Args:
-        unary: scores [B, n, T] of tag t at word i, float32 or float64; -inf forbids a tag.
+        unary: scores [B, n, T] of tag t at word i, float32 or float64 (or half, as float32); -inf forbids a tag.
         trigrams: scores [T, T, T] of the tags x, y, z of three words in a row.
         lengths: words of each sentence [B], 1 to n; None if all are full.
         validate_args: look at the values and raise ValueError at a NaN, +inf, bad length or a sentence without any
@@ -28,7 +28,8 @@ class TrigramChains(ChainDistribution):
     def __init__(
         self, unary: Tensor, trigrams: Tensor, lengths: Lengths = None, *, validate_args: bool | None = None
     ) -> None:
-        as_trigrams(trigrams, as_unary(unary))
+        unary = as_unary(unary)
+        trigrams = as_trigrams(trigrams, unary)
         super().__init__(unary, trigrams, lengths, validate_args)
 
     @property

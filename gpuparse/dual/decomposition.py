@@ -155,7 +155,9 @@ class DualDecomposition:
 
     def is_best(self, score: Tensor, bound: Tensor, size: Tensor, rows: Int64[Tensor, " K"]) -> Bool[Tensor, " K"]:
         """Whether scores of sentences are proven best by bounds, where so much was added up."""
-        close = (score > -torch.inf) & certificates.is_proven(score, bound, self.tolerance * torch.maximum(size, score.abs()))
+        close = (score > -torch.inf) & certificates.is_proven(
+            score, bound, self.tolerance * torch.maximum(size, score.abs())
+        )
         if self.rounding is None or not bool(close.any()):
             return close
         some = close.nonzero()[:, 0]

@@ -51,7 +51,7 @@ class Whole:
         arcs = scores.fold_labels().arcs.detach().double()
         lengths, pairs = scores.lengths, dict(zip(scores.second_order, scores.parts, strict=True))
         read = legal_pairs("siblings", 0, lengths, arcs.shape[1])
-        over = {kind: hopeful(parts) for kind, parts in pairs.items()}
+        over: dict[str, Tensor] = {kind: hopeful(parts) for kind, parts in pairs.items()}
         total = torch.where(read, sum(over.values(), arcs), -torch.inf)
         best, top = (_finite(x.amax(1)) for x in (total, torch.where(read, arcs, -torch.inf)))
         dense = {kind: dense_parts(parts, lengths) for kind, parts in pairs.items()}
@@ -67,9 +67,9 @@ class Whole:
 
     def first_trees(self, single_root: bool) -> tuple[Int64[Tensor, "B N"], Each]:
         """The better of the best trees by arcs alone, and were every arc's pairs the best; and its score."""
-        ways = [MATRIX_TREE.argmax(x, self.scores.lengths, single_root) for x in (self.total, self.scores.arcs)]
-        one, other = (self.scores.total(heads) for heads in ways)
-        return torch.where((one >= other)[:, None], *ways), torch.maximum(one, other)
+        hoped, plain = (MATRIX_TREE.argmax(x, self.scores.lengths, single_root) for x in (self.total, self.scores.arcs))
+        one, other = self.scores.total(hoped), self.scores.total(plain)
+        return torch.where((one >= other)[:, None], hoped, plain), torch.maximum(one, other)
 
     def first_horizon(self, score: Each) -> Each:
         """Where no tree is known what most arcs are away, for all words."""
@@ -87,7 +87,9 @@ class Whole:
     def within(self, horizon: Each, scaled: bool) -> Near:
         """What is not beyond a horizon."""
         scores, at = self.scores, horizon.view(-1, 1, 1)
-        power = SIZE + 13 - torch.frexp(horizon).exponent if scaled else torch.zeros_like(scores.lengths, dtype=torch.int)
+        power = (
+            SIZE + 13 - torch.frexp(horizon).exponent if scaled else torch.zeros_like(scores.lengths, dtype=torch.int)
+        )
         power = torch.where(horizon.isfinite() & (horizon > 0), power, 0)
         keep = self.total >= -at
         arcs = torch.where(keep, scores.arcs - self.top[:, None], -torch.inf)
@@ -144,7 +146,8 @@ class Near:
         whole = self.whole
         shared = _ldexp(whole.best.abs().sum(1), self.power)
         most = _ldexp((whole.best - whole.top).sum(1), self.power)
-        total, moved = (_ldexp(x, self.power) for x in (whole.total, sum(x.abs() for x in whole.over.values())))
+        moved = torch.stack([x.abs() for x in whole.over.values()]).sum(0)
+        total, moved = _ldexp(whole.total, self.power), _ldexp(moved, self.power)
         N = whole.best.shape[1]
 
         def off(value: Each, rows: Int64[Tensor, " K"]) -> Each:

@@ -89,8 +89,7 @@ def branch_and_bound(
         if sentence.status is Status.OPTIMAL:
             split(own)
         else:
-            left = max(left, own)
-            status = status if sentence.status is Status.OPTIMAL else sentence.status
+            left, status = max(left, own), sentence.status
     return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved, status
 
 

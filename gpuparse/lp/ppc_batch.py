@@ -107,7 +107,11 @@ def _solve(sentences: dict[int, Sentence], pricing: Pricing, pool: ThreadPoolExe
 
 def _horizon(sentence: Sentence, left_out: bool) -> float | None:
     """The horizon to begin anew with; None: what is known stays."""
-    if sentence.certified or sentence.status is not Status.OPTIMAL or (sentence.tree is None and not sentence.impossible):
+    if (
+        sentence.certified
+        or sentence.status is not Status.OPTIMAL
+        or (sentence.tree is None and not sentence.impossible)
+    ):
         return None
     return sentence.units.next_horizon(sentence.score, left_out or sentence.units.leaves_out)
 

@@ -99,7 +99,8 @@ class SecondOrder(Constraint):
             yield Row((Box(_one(g), _one(p)), Box(_one(p), _one(c))), -math.inf, 1, why)
         elif charge > 0:
             less = [
-                Box(_one(x), _one(p), None, float(short[x]) / charge - 1) for x in np.nonzero(short < charge)[0].tolist()
+                Box(_one(x), _one(p), None, float(short[x]) / charge - 1)
+                for x in np.nonzero(short < charge)[0].tolist()
             ]
             yield Row((Box(_one(p), _one(c)), *less), -math.inf, 0, why, charge, ("grandparent", p, c))
 

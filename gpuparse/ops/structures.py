@@ -218,5 +218,6 @@ _check = _define(
 
 
 def check_flags(arcs: Arcs, lengths: Lengths) -> Int[Tensor, " B"]:
-    """For each sentence, among what is read: 1 a NaN or +inf, 2 a -inf, 4 its length is out of range; their sum."""
+    """For each sentence, among what is read: 1 a NaN or +inf, 2 a -inf, 4 its length is out of range, 8 a finite
+    one of 2^20 or more in size (or +inf); their sum."""
     return _check(arcs, lengths) if takes_kernels(arcs, "check") else plain.check.flags(arcs, lengths)

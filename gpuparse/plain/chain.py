@@ -73,7 +73,8 @@ def _forward(
     for psi, score in _steps(unary, pairs, trigrams):
         before = score.new_zeros(()) if not alphas else alphas[-1]
         ways = before if psi is None else add(before[..., None] + psi, 1)  # [B, T, 1], or [B, M, T]
-        alphas.append((ways + score[:, None, :]).reshape(*score.shape, -1))
+        ways = ways + score[:, None, :]
+        alphas.append(ways.reshape(*score.shape, ways.shape[1]))
     return alphas
 
 
@@ -178,7 +179,7 @@ def topk(unary: Unary, pairs: Pairs, lengths: Int64[Tensor, " B"], trigrams: boo
             best, origin = _first((lists[..., None, :] + psi[..., None]).movedim(1, -2).flatten(-2), k)
         lists = best + score[:, None, :, None]  # [B, M, T, k]
         origins.append(origin.expand(lists.shape).flatten(1))
-        lists = lists.reshape(B, T, -1, k)
+        lists = lists.reshape(B, T, lists.shape[1], k)
         ends.append(_first(lists.flatten(1), k))
     state = rank = torch.zeros(B, k, dtype=torch.int64, device=unary.device)
     tags: list[Tensor] = []
@@ -261,8 +262,9 @@ def leaves(
         elif psi is not None and psi_left is not None:
             left = _spread(left, psi) + _spread(within, psi_left)
             within = _spread(within, psi)
-        left = (left * score[:, None, :] + within * score_left[:, None, :]).sign().reshape(B, T, -1)
-        within = (within * score[:, None, :]).sign().reshape(B, T, -1)
+        left = (left * score[:, None, :] + within * score_left[:, None, :]).sign()
+        within = (within * score[:, None, :]).sign()
+        left, within = (x.reshape(B, T, x.shape[1]) for x in (left, within))
         ends.append(left.flatten(1).any(1))
     return torch.stack(ends, 1).gather(1, lengths[:, None]).squeeze(1)
 

@@ -321,7 +321,7 @@ def tree_scores(
         """Sums of values [b, k] at index [..., B, m] where it is used."""
         used = used & good[..., None]
         flat = torch.where(used, index, 0).movedim(-2, 0).flatten(1)  # no copy of the values for each sample
-        picked = values.expand(B, -1).gather(1, flat).reshape(B, *index.shape[:-2], -1).movedim(0, -2)
+        picked = values.expand(B, -1).gather(1, flat).reshape(B, *index.shape[:-2], index.shape[-1]).movedim(0, -2)
         return torch.where(used, picked, 0.0).sum(-1, dtype=torch.float64)
 
     total = gather(tags.reshape(B, n * T), p.first * T + p.symbol, p.leaf)

@@ -120,6 +120,7 @@ def test_sample(
 def test_check(dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype)
     arcs[0, 1, 2] = float("nan")
+    arcs[4, 0, 1] = -(2.0**20)
     lengths[3] = 99
     flags = both(lambda backend: launch.check(arcs, lengths, backend), schedule, 0.0)
-    assert flags[0] & 1 and flags[1] & 2 and flags[3] & 4 and not flags[2]
+    assert flags[0] & 1 and flags[1] & 2 and flags[3] & 4 and flags[4] & 8 and not flags[2]
