@@ -6,9 +6,9 @@ sums of the parts that can still matter:
 
     bound <= score + rounding                                                                         (``is_proven``)
 
-A part can matter if a tree with it could be as good as the one that is known: a first-order bound tells. A mask, -inf or
--1e30, cannot, so it says nothing about what is proven; nor does anything that all trees share, as far as doubles keep
-the differences. There is no absolute tolerance: scores times any power of two have the same certificates.
+A part can matter if a tree with it could be as good as the one that is known: a first-order bound tells. A mask, -inf
+or -1e30, cannot, so it says nothing about what is proven; nor does anything that all trees share, as far as doubles
+keep the differences. There is no absolute tolerance: scores times any power of two have the same certificates.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from gpuparse.bp.parsing import believe, best_trees
+from gpuparse.distributions import SecondOrderTrees
 from gpuparse.dual.fallback import decompose
 from gpuparse.dual.steps import Step, check_step
 from gpuparse.lp import Constraint, Words
@@ -28,8 +29,8 @@ from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.parts import KINDS, Kind
 from gpuparse.scores import Scores
-from gpuparse.shifts import best_tree, check_sums
-from gpuparse.trees import as_flag, no_tree_error, tree_scores
+from gpuparse.shifts import best_tree
+from gpuparse.trees import as_flag, no_tree_error
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +191,15 @@ def _second_order(scores: Scores, single_root: bool) -> Parse:
     """An exact best projective tree under arcs, labels, siblings and grandparents."""
     with torch.no_grad():
         folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
-        trees = folded.trees(projective=True, single_root=single_root)
+        trees = SecondOrderTrees(
+            folded.arcs.to(folded.dtype),
+            folded.lengths,
+            siblings=folded.siblings,
+            grandparents=folded.grandparents,
+            single_root=single_root,
+            validate_args=False,
+        )
         heads = trees.argmax
-        if scores.large:
-            near = tree_scores(folded.arcs, heads, scores.lengths)
-            check_sums(near, near[:, None] * 0, scores.of_each_arc(), torch.float64, "trees")
         lost = heads[:, 1] < 0  # word 1 is in every sentence
         if scores.looks and bool(lost.any()):
             raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))

@@ -12,7 +12,7 @@ from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOr
 from gpuparse.parts import Kind, Parts, as_parts
 from gpuparse.plain.second_order import previous_sibling
 from gpuparse.plain.semiring import arc_mask
-from gpuparse.shifts import arcs_less_greatest, bounded, is_large
+from gpuparse.shifts import is_large, sum_less_greatest
 from gpuparse.trees import (
     Lengths,
     as_arcs,
@@ -177,9 +177,8 @@ class Scores:
 
     def less_shared(self, single_root: bool) -> Scores:
         """``fold_labels`` of large scores, less what all trees share: with the same best trees, and no others."""
-        read = arc_mask(self.lengths, self.arcs.shape[1])
-        each = [arcs_less_greatest(bounded(x, read), single_root)[0] for x in self.of_each_arc().values()]
-        return self._with(torch.stack(each).sum(0), None, self.siblings, self.grandparents)
+        arcs = sum_less_greatest(self.of_each_arc(), self.lengths, single_root)
+        return self._with(arcs, None, self.siblings, self.grandparents)
 
     def fold_labels(self) -> Scores:
         """Without labels: each arc's best label added to its score, in float64 so that no order is lost by rounding.

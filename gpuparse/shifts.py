@@ -21,7 +21,6 @@ from torch import Tensor
 from gpuparse.ops import Structure
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.tags import is_position
-from gpuparse.trees import tree_scores
 
 LARGE = 2.0**20
 """A sum of a hundred smaller ones has its digits to 1e-8. (Kernels know this number, too: check.cu.)"""
@@ -211,18 +210,18 @@ def check_sums(
 def best_tree(
     scores: Mapping[str, Float[Tensor, "B N N"]], lengths: Int[Tensor, " B"], structure: Structure, single_root: bool
 ) -> Int[Tensor, "B N"]:
-    """Heads of a best tree under the sum of scores of arcs, by the names of the arguments, 0 where they
-    are not read, that may be large; -1 where there is none. Raises ValueError where it cannot be told from others."""
-    if len(scores) == 1:
-        total, *shared = arcs_less_shared(next(iter(scores.values())), lengths, structure, single_root)[:2]
-    else:
-        read = arc_mask(lengths, next(iter(scores.values())).shape[1])
-        each = [arcs_less_greatest(bounded(x, read), single_root) for x in scores.values()]
-        total, shared = torch.stack([x for x, _ in each]).sum(0), [x for _, x in each]
-    heads = structure.argmax(total, lengths, single_root)
-    score = torch.where((heads < 0).all(1), NEG_INF, tree_scores(total, heads, lengths))
-    check_sums(score, torch.cat(shared, 1), scores, torch.float64, "trees")
-    return heads
+    """Heads of a best tree under the sum of scores of arcs, by the names of the arguments, that may be large; -1 where
+    there is none. Best as far as doubles tell."""
+    return structure.argmax(sum_less_greatest(scores, lengths, single_root), lengths, single_root)
+
+
+def sum_less_greatest(
+    scores: Mapping[str, Float[Tensor, "B N N"]], lengths: Int[Tensor, " B"], single_root: bool
+) -> Float64[Tensor, "B N N"]:
+    """The sum of scores of arcs, each less what all trees share; -inf where they are not read."""
+    read = arc_mask(lengths, next(iter(scores.values())).shape[1])
+    each = [arcs_less_greatest(torch.where(read, x.double(), NEG_INF), single_root)[0] for x in scores.values()]
+    return torch.stack(each).sum(0)
 
 
 def _largest(scores: Mapping[str, Tensor | None], b: int, B: int) -> str:

@@ -1,8 +1,8 @@
 """Scores of non-projective parsing as dual decomposition has them: without what cannot matter, of moderate size.
 
-Were every arc's pairs the best that it can have, no tree could score more than its words' best arcs. What falls short of
-that by much more than a tree that is known is in no better tree, and left out: a mask of -1e30 is like one of -inf. What
-all heads of a word have in common is taken off, and what is left is multiplied by a power of two.
+Were every arc's pairs the best that it can have, no tree could score more than its words' best arcs. What falls short
+of that by much more than a tree that is known is in no better tree, and left out: a mask of -1e30 is like one of -inf.
+What all heads of a word have in common is taken off, and what is left is multiplied by a power of two.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class Near:
         return _ldexp((self.whole.best - self.whole.top).sum(1) - NEARER * self.horizon / REACH, self.power)
 
     def rounding(self) -> Rounding:
-        """What the value of a tree may be off, and a bound beside it, given the numbers of the sentences, if parts as far
-        away as the tree can matter."""
+        """What the value of a tree may be off, and a bound beside it, given the numbers of the sentences, if parts that
+        are as far away as the tree can matter."""
         whole = self.whole
         shared = _ldexp(whole.best.abs().sum(1), self.power)
         most = _ldexp((whole.best - whole.top).sum(1), self.power)

@@ -61,7 +61,7 @@ def branch_and_bound(
         open_arcs &= open_arcs.sum(0) > 1
         if not open_arcs.any():
             return
-        # Half of an arc where there is one. Else the solution is a tree, and what is not proven is left to smaller nodes.
+        # Half of an arc where there is one. Else the solution is a tree, and smaller nodes have to prove it.
         h, m = np.unravel_index(int(np.where(open_arcs, np.abs(sentence.z - 0.5), 1.0).argmin()), sentence.z.shape)
         without, only = sentence.forbidden.copy(), sentence.forbidden.copy()
         without[h, m] = True

@@ -197,7 +197,8 @@ class _One:
     def solve(self, options: dict[str, Any]) -> None:
         """Solve the program, and again where the horizon has to move."""
         horizon: float | None = self.units.first_horizon(self.distance)
-        p, c = (x.astype(np.int64) for x in np.indices(self.table.shape))
+        node = np.arange(len(self.table))
+        p, c = node[:, None], node
         while horizon is not None:
             self.units = self.units.within(horizon)
             costs, triples = self.units.arcs, self.units.triples(p, c, self.legal)

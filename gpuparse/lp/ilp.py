@@ -5,8 +5,8 @@ root word if that is wanted, and what a solution was found to violate: cycles (T
 solves the linear program on from the last, lets labelled arcs join that its prices say would pay, and looks at what the
 solution violates. Only a fractional solution that violates nothing needs branch and bound, over labelled arcs.
 
-The answer is proven best by the prices of the rows: see ``master.py`` for the bound. As in ``units.py``, what is beyond a
-horizon is left out, and programs are in units in which a tree that is known is about 100 away.
+The answer is proven best by the prices of the rows: see ``master.py`` for the bound. As in ``units.py``, what is beyond
+a horizon is left out, and programs are in units in which a tree that is known is about 100 away.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class _Sentence:
     def rounding(self) -> float:
         """What the score may be off, and a bound beside it, if arcs as far away as the tree can matter."""
         near = self.distances[:, 1:] >= self.score
-        size = np.where(near, self.sizes[:, 1:], 0.0).max((0, 2))
+        size = np.where(near, self.sizes[:, 1:], 0.0).max((0, 2), initial=0.0)
         off = certificates.rounding(1, size).sum() + certificates.rounding(1, np.abs(self.best)).sum()
         return float(off + certificates.rounding(len(self.distances), -self.score))
 

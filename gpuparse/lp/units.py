@@ -44,7 +44,7 @@ class Units:
 
     @classmethod
     def of(cls, arcs: Doubles, over: Doubles) -> Units:
-        """Without a horizon yet, of the scores of arcs, and the most that a grandparent of each can add (both [N, N])."""
+        """Without a horizon yet. ``over``: the most that a grandparent of each arc can add; both are [N, N]."""
         moved = np.where(np.isfinite(over), over, 0.0)
         moved[0] = 0.0
         here = allowed(arcs)
