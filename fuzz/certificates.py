@@ -123,7 +123,9 @@ def one(rng: random.Random, directory: Path) -> str:
     slack = ROUNDING * max(size, sum(map(abs, own)))
     score, bound, certified = float(found.score[0]), float(found.bound[0]), bool(found.certified[0])
     assert heads[1] < 0 or heads in trees(n, single_root, projective), f"{where}: {heads} is no tree"
-    assert heads[1] < 0 or score == total(own) or abs(score - total(own)) <= slack, f"{where}: score {score!r}, not {total(own)!r}"
+    assert heads[1] < 0 or score == total(own) or abs(score - total(own)) <= slack, (
+        f"{where}: score {score!r}, not {total(own)!r}"
+    )
     assert bound >= best - ROUNDING * size, f"{where}: bound {bound!r} is below the best, {best!r}"
     if certified:
         assert total(own) >= best - slack, f"{where}: certified {total(own)!r}, but the best is {best!r}"

@@ -25,6 +25,7 @@ Each = Float64[Tensor, " B"]
 REACH = 2.0**13  # the horizon is so many times as far away as the best tree that is known
 NEARER, FURTHER = 2.0**-20, 2.0**40  # how much it moves at least, inwards and outwards
 SIZE = 7  # a tree that is known is about 2 to this away
+RANGE = 900  # the horizon is at most 2 to this times as far away as the nearest arc
 MOST = torch.finfo(torch.float64).max
 
 
@@ -76,12 +77,17 @@ class Whole:
         away = torch.where(self.total.isfinite() & (self.total < 0), -self.total, torch.nan)
         most = away.flatten(1).nanmedian(1).values.nan_to_num(1.0) * self.best.shape[1]
         known = score > -torch.inf
-        return self.reach(torch.where(known, self.best.sum(1) - score, most))
+        return torch.minimum(self.reach(torch.where(known, self.best.sum(1) - score, most)), self.range)
+
+    @property
+    def range(self) -> Each:
+        """The furthest horizon under which no distance of an arc is lost below the range of doubles."""
+        away = torch.where(self.total < 0, -self.total, torch.inf)
+        return (2.0**RANGE * away.flatten(1).amin(1)).clamp(max=MOST)
 
     def reach(self, distance: Each) -> Each:
         """The horizon for a tree that is so far away; the tree is within it, whatever rounding did."""
-        sizes = [self.best.abs(), *(x.nan_to_num(0.0, 0.0, 0.0).abs().amax(1) for x in self.over.values())]
-        off = certificates.rounding(self.best.shape[1], torch.stack(sizes).sum((0, 2)).clamp(max=MOST))
+        off = certificates.rounding(self.best.shape[1], self.best.abs()).sum(1)
         return (REACH * (distance.clamp(min=0) + off)).clamp(max=MOST)
 
     def within(self, horizon: Each, scaled: bool) -> Near:
@@ -134,7 +140,13 @@ class Near:
         inwards = reach < NEARER * self.horizon
         outwards = (distance > self.horizon) & self.left_out & (self.horizon < MOST) & (self.horizon > 0)
         moved = torch.where(outwards, torch.minimum(FURTHER * self.horizon, reach), reach)
-        return torch.where(inwards | outwards, moved.clamp(max=MOST), torch.nan)
+        moved = torch.where(inwards | outwards, moved.clamp(max=MOST), torch.nan)
+        return torch.where(self._loses(value), self.whole.range, moved)
+
+    def _loses(self, value: Each) -> Bool[Tensor, " B"]:
+        """Whether a tree is so near that distances like its own are lost."""
+        near = _ldexp((self.whole.best - self.whole.top).sum(1), self.power) - value < 2.0**-RANGE
+        return near & (self.horizon > self.whole.range)
 
     def outgrown(self) -> Each:
         """The value of a tree with which the horizon is to move inwards."""
@@ -148,13 +160,14 @@ class Near:
         most = _ldexp((whole.best - whole.top).sum(1), self.power)
         moved = torch.stack([x.abs() for x in whole.over.values()]).sum(0)
         total, moved = _ldexp(whole.total, self.power), _ldexp(moved, self.power)
-        N = whole.best.shape[1]
+        N, coarse = whole.best.shape[1], self.horizon > whole.range
 
         def off(value: Each, rows: Int64[Tensor, " K"]) -> Each:
             distance = torch.where(value.isfinite(), (most[rows] - value).abs(), 0.0)
             near = total[rows] >= -distance[:, None, None]
             size = shared[rows] + torch.where(near, moved[rows], 0.0).amax(1).sum(1)
-            return certificates.rounding(1, size) + certificates.rounding(N, distance)
+            off = certificates.rounding(1, size) + certificates.rounding(N, distance)
+            return torch.where((distance < 2.0**-RANGE) & coarse[rows], -torch.inf, off)
 
         return off
 

@@ -257,7 +257,7 @@ class _Search:
             own, weights = self._relax(-above, grow)
             if self._is_proven(own):
                 continue
-            if weights is None or (not grow and self._could_grow(own)):
+            if self.stopped or (not grow and self._outside().any()):
                 left = max(left, own)
             else:
                 self.sentence.branched += not len(open_)
@@ -295,10 +295,10 @@ class _Search:
             master.grow(joining)
             master.forbid(self.forbidden)
 
-    def _split(self, weights: Doubles) -> Iterator[Bools]:
+    def _split(self, weights: Doubles | None) -> Iterator[Bools]:
         """Two branches: what is forbidden in each; none where only one labelled tree is left. One has an arc, or a
-        labelled arc if arcs are whole, that the other has not."""
-        table = self._table(weights)
+        labelled arc if arcs are whole, that the other has not. ``weights``: None where the solver failed."""
+        table = np.zeros(self.scores.shape) if weights is None else self._table(weights)
         allowed = np.isfinite(self.scores) & ~self.forbidden
         for of_arcs in (True, False):
             weight = table.sum(2, keepdims=True) if of_arcs else table
@@ -314,16 +314,16 @@ class _Search:
                 yield self.forbidden | others
                 yield self.forbidden | one
                 return
+        if weights is None:  # the one labelled tree that is left was not seen
+            best = np.where(allowed, 0.0, -np.inf).transpose(1, 0, 2).reshape(self.N, -1).argmax(1)
+            heads, labels = np.unravel_index(best, allowed.shape[::2])
+            self.sentence.look(([-1, *heads[1:].tolist()], [-1, *labels[1:].tolist()]))
 
     def _is_proven(self, bound: float) -> bool:
         score = self.sentence.score
         if self.sentence.tree is None:
             return bound == -math.inf
         return bool(certificates.is_proven(score, bound, self.sentence.rounding()))
-
-    def _could_grow(self, bound: float) -> bool:
-        """Whether labelled arcs outside could be in a better tree."""
-        return bool(self._outside().any())
 
     # Which labelled arcs are columns
 

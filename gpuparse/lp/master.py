@@ -175,8 +175,9 @@ class Master:
         if forbidden is not None:
             reduced[forbidden] = -np.inf
         best = reduced[:, 1:].max((0, 2)) if self.N > 1 else np.zeros(0)
-        noise = certificates.rounding(0, size + float(np.abs(best[np.isfinite(best)]).sum()))
-        return Prices(reduced, best, constant + float(best.sum()) + noise)
+        noise = certificates.rounding(0, size) + certificates.rounding(0, np.abs(best[np.isfinite(best)])).sum()
+        with np.errstate(over="ignore"):
+            return Prices(reduced, best, constant + float(best.sum()) + float(noise))
 
     def label_classes(self) -> list[Ints]:
         """Labels that no row tells apart."""
