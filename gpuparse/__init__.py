@@ -23,8 +23,10 @@ from gpuparse.dual import DualDecomposition
 from gpuparse.grammars import Grammar
 from gpuparse.mst import mst
 from gpuparse.parser import Parser
+from gpuparse.proofs import Proof
 from gpuparse.scores import Scores
 from gpuparse.tagger import Tagger
+from gpuparse.verify import verify
 
 __all__ = [
     "BeliefPropagation",
@@ -36,6 +38,7 @@ __all__ = [
     "Parse",
     "Parser",
     "ProjectiveTrees",
+    "Proof",
     "Scores",
     "SecondOrderTrees",
     "TagChains",
@@ -46,5 +49,6 @@ __all__ = [
     "__version__",
     "decode",
     "mst",
+    "verify",
     "viterbi",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -28,6 +28,8 @@ from gpuparse.lp.grandparents import POLYTOPES, PRICED, Polytope
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.parts import KINDS, Kind
+from gpuparse.proofs import Proof
+from gpuparse.proving import complete
 from gpuparse.scores import Scores
 from gpuparse.shifts import best_tree
 from gpuparse.trees import as_flag, no_tree_error
@@ -48,6 +50,7 @@ class Parse:
         stats: what else the method counts, by name, each [B].
         remarks: what there is to say of sentences, by their index: why constraints cannot be satisfied, or why nothing
             was proven.
+        proof: why certified answers are best, for ``gpuparse.verify``; None unless it was asked for.
     """
 
     heads: Int[Tensor, "B N"]
@@ -58,6 +61,7 @@ class Parse:
     iterations: Int[Tensor, " B"]
     stats: dict[str, Tensor] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,17 @@ class Method:
         """Names of the options beyond those that every method has."""
         given = inspect.signature(self.run).parameters.values()
         names = [p.name for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY]
-        return tuple(name for name in names if name not in ("projective", "single_root"))
+        return tuple(name for name in names if name not in ("projective", "single_root", "proof"))
 
 
 def decode(
-    scores: Scores, method: str = "auto", *, projective: bool = False, single_root: bool = True, **options: Any
+    scores: Scores,
+    method: str = "auto",
+    *,
+    projective: bool = False,
+    single_root: bool = True,
+    proof: bool = False,
+    **options: Any,
 ) -> Parse:
     """Best trees, with their labels, under the scores.
 
@@ -94,6 +104,7 @@ def decode(
             "dd" with its fallback.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
+        proof: say why certified answers are best, in ``Parse.proof``; see ``gpuparse.verify``. Waits for the device.
         options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
             and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
             proven; ``time_limit`` in seconds a sentence. Those of "dd": ``iterations`` at most, 500, or 100
@@ -114,6 +125,7 @@ def decode(
     if not isinstance(scores, Scores):
         raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")
     projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
+    proof = as_flag(proof, "proof")
     chosen = _choose(scores, method, projective, options)
     unknown = [name for name in options if name not in METHODS[chosen].options]
     if unknown:
@@ -121,7 +133,22 @@ def decode(
         raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
     if method == "auto" and "fallback" in METHODS[chosen].options:
         options = {"fallback": True, **options}
-    return METHODS[chosen].run(scores, projective=projective, single_root=single_root, **options)
+    trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
+    found = METHODS[chosen].run(scores, **trees, proof=proof, **options)
+    return _with_proof(scores, found, **trees) if proof else replace(found, proof=None)
+
+
+def _with_proof(scores: Scores, found: Parse, *, projective: bool, single_root: bool) -> Parse:
+    """A parse with a proof of each sentence that is certified, made whole of what its method knew. Projective trees
+    without constraints are proven by computing them anew."""
+    known = {} if found.proof is None else found.proof.leaves
+    leaves = {}
+    for b in found.certified.nonzero()[:, 0].tolist():
+        if projective and b not in known:
+            continue
+        heads = found.heads[b, : int(scores.lengths[b]) + 1].tolist()
+        leaves[b], _ = complete(scores, b, heads, float(found.score[b]), known.get(b), single_root=single_root)
+    return replace(found, proof=Proof(leaves))
 
 
 def _choose(scores: Scores, method: str, projective: bool, options: Collection[str]) -> str:
@@ -206,11 +233,11 @@ def _second_order(scores: Scores, single_root: bool) -> Parse:
     return _proven(scores, heads)
 
 
-def _mst(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
+def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool = False) -> Parse:
     return _first_order(scores, MATRIX_TREE, projective=projective, single_root=single_root)
 
 
-def _eisner(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
+def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool = False) -> Parse:
     if scores.second_order:
         return _second_order(scores, single_root)
     return _first_order(scores, EISNER, projective=True, single_root=single_root)
@@ -221,6 +248,7 @@ def _bp(
     *,
     projective: bool,
     single_root: bool,
+    proof: bool = False,
     iterations: int = 10,
     tolerance: float = 1e-6,
     damping: float = 0.0,
@@ -265,6 +293,7 @@ def _ilp(
     *,
     projective: bool,
     single_root: bool,
+    proof: bool = False,
     constraints: Iterable[Constraint] = (),
     words: Sequence[Words] | None = None,
     heads: int = 5,
@@ -291,7 +320,8 @@ def _ilp(
     found = solve_batch(scores, first, words, asked, **trees, heads=heads, labels=labels, grow=grow, seconds=time_limit)
     score = scores.total(found.heads, found.labels) - found.stats["penalty"]
     bound = torch.where(found.certified, score.detach(), torch.maximum(found.bound, score.detach()))
-    return Parse(found.heads, found.labels, score, bound, found.certified, found.iterations, found.stats, found.remarks)
+    knows = found.iterations, found.stats, found.remarks, Proof(found.leaves)
+    return Parse(found.heads, found.labels, score, bound, found.certified, *knows)
 
 
 def _dd(
@@ -299,6 +329,7 @@ def _dd(
     *,
     projective: bool,
     single_root: bool,
+    proof: bool = False,
     iterations: int | None = None,
     step: Step | None = None,
     exact: bool = False,
@@ -332,6 +363,7 @@ def _ppc(
     *,
     projective: bool,
     single_root: bool,
+    proof: bool = False,
     exact: bool = False,
     polytope: Polytope = "tight",
     time_limit: float = math.inf,
@@ -352,7 +384,7 @@ def _ppc(
         return easy
     arcs = scores.fold_labels().arcs.detach().double()
     limits: dict[str, Any] = {"seconds": time_limit, "threads": threads}
-    found = parse_price_cut(arcs, parts, single_root=single_root, exact=exact, polytope=polytope, **limits)
+    found = parse_price_cut(arcs, parts, single_root=single_root, exact=exact, polytope=polytope, proof=proof, **limits)
     return _relaxed(scores, found, easy.certified)
 
 
@@ -361,6 +393,7 @@ def _lp(
     *,
     projective: bool,
     single_root: bool,
+    proof: bool = False,
     polytope: Polytope = "tight",
     lazy_rows: bool = False,
     time_limit: float = math.inf,
@@ -377,7 +410,7 @@ def _lp(
         return easy
     arcs = scores.fold_labels().arcs.detach().double()
     options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
-    return _relaxed(scores, solve_all(arcs, parts, single_root=single_root, **options), easy.certified)
+    return _relaxed(scores, solve_all(arcs, parts, single_root=single_root, proof=proof, **options), easy.certified)
 
 
 def _check_seconds(time_limit: float) -> None:
@@ -406,7 +439,8 @@ def _relaxed(scores: Scores, found: Solved, possible: Bool[Tensor, " B"]) -> Par
     bound = torch.where(certified, score.detach(), torch.maximum(found.bound, score.detach()))
     bound = torch.where(there | (possible & ~none), bound, torch.inf)
     labels = None if scores.labels is None else scores.best_labels(heads)
-    return Parse(heads, labels, score, bound, certified, found.iterations, found.stats, found.remarks)
+    knows = found.iterations, found.stats, found.remarks, Proof(found.leaves)
+    return Parse(heads, labels, score, bound, certified, *knows)
 
 
 def _check_names(constraints: Sequence[Constraint], scores: Scores) -> None:

@@ -15,6 +15,7 @@ from gpuparse.lp.check import violates
 from gpuparse.lp.constraints import Constraint, Projective, Words
 from gpuparse.lp.ilp import Constrained, best_constrained
 from gpuparse.lp.second_order import SecondOrder, hopeful
+from gpuparse.proofs import Leaf
 from gpuparse.scores import Scores
 
 COUNTS = ("solved", "infeasible", "variables", "rows", "branched")
@@ -24,7 +25,7 @@ COUNTS = ("solved", "infeasible", "variables", "rows", "branched")
 class Solved:
     """Trees of a batch; ``stats`` by name, each [B], the counts of ``Constrained`` and ``penalty`` among them.
 
-    ``remarks``: which constraints cannot hold together, by the sentence's index.
+    ``remarks``: which constraints cannot hold together, by the sentence's index. ``leaves``: of proofs, likewise.
     """
 
     heads: Int[Tensor, "B N"]
@@ -34,6 +35,7 @@ class Solved:
     iterations: Int[Tensor, " B"]
     stats: dict[str, Tensor]
     remarks: dict[int, str] = field(default_factory=dict)
+    leaves: dict[int, tuple[Leaf, ...]] = field(default_factory=dict)
 
 
 def hopeful_scores(scores: Scores) -> Scores:

@@ -15,11 +15,12 @@ from itertools import count
 import numpy as np
 
 from gpuparse.lp.grandparents import Bools, Doubles, Ints
-from gpuparse.lp.ppc import Answer, Question, Sentence
+from gpuparse.lp.ppc import Answer, Question, Sentence, Witness
 from gpuparse.lp.solver import Status
 
 Price = Callable[[Question], Answer]
 Score = Callable[[Ints], Doubles]
+Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 
 def run(sentence: Sentence, price: Price, score: Score) -> None:
@@ -40,26 +41,28 @@ def branch_and_bound(
     round_: Callable[[Doubles], Ints],
     *,
     any_tree: bool = False,
-) -> tuple[float, int, Status]:
-    """Go on from a solved program without a proof. Returns a bound on all trees, how many nodes were solved, and why
-    there are some left, if there are.
+) -> tuple[float, int, Status, list[tuple[Path, Witness | None]]]:
+    """Go on from a solved program without a proof. Returns a bound on all trees, how many nodes were solved, why there
+    are some left, if there are, and the branches with what bounds them.
 
     Args:
         round_: a tree from the weights of the arcs.
         any_tree: stop at the first tree without a forbidden part.
     """
     order = count()
-    open_: list[tuple[float, int, Bools]] = []
+    open_: list[tuple[float, int, Bools, Path, Witness | None]] = []
+    leaves: list[tuple[Path, Witness | None]] = []
     solved, left = 0, -math.inf  # left: the bound of nodes that nothing came of
     status, until = Status.OPTIMAL, time.monotonic() + sentence.seconds
 
-    def split(bound: float) -> None:
+    def split(bound: float, path: Path, witness: Witness | None) -> None:
         """The two branches of the node that was solved last; none if there is only one tree in it."""
         assert sentence.z is not None
         offer_tree(sentence, score, round_(sentence.z))
         open_arcs = (sentence.arcs > -np.inf) & ~sentence.forbidden
         open_arcs &= open_arcs.sum(0) > 1
         if not open_arcs.any():
+            leaves.append((path, witness))
             return
         # Half of an arc where there is one. Else the solution is a tree, and smaller nodes have to prove it.
         h, m = np.unravel_index(int(np.where(open_arcs, np.abs(sentence.z - 0.5), 1.0).argmin()), sentence.z.shape)
@@ -67,10 +70,11 @@ def branch_and_bound(
         without[h, m] = True
         only[:, m] = True
         only[h, m] = False
-        for forbidden in (only, without):
-            heapq.heappush(open_, (-bound, next(order), forbidden))
+        for has, forbidden in ((1, only), (0, without)):
+            step = (int(h), int(m), -1, has)
+            heapq.heappush(open_, (-bound, next(order), forbidden, (*path, step), witness))
 
-    split(sentence.bound)
+    split(sentence.bound, (), sentence.witness)
     while open_:
         top = -open_[0][0]
         if _reached(sentence, top) or sentence.outgrown or (any_tree and sentence.tree is not None):
@@ -79,18 +83,21 @@ def branch_and_bound(
         if sentence.seconds <= 0:
             status = Status.STOPPED
             break
-        bound, _, forbidden = heapq.heappop(open_)
+        bound, _, forbidden, path, witness = heapq.heappop(open_)
         sentence.restrict(forbidden)
         run(sentence, price, score)
         solved += 1
         own = min(-bound, sentence.bound)
+        witness = sentence.witness if sentence.bound < -bound else witness
         if _reached(sentence, own):
-            continue
-        if sentence.status is Status.OPTIMAL:
-            split(own)
+            leaves.append((path, witness))
+        elif sentence.status is Status.OPTIMAL:
+            split(own, path, witness)
         else:
+            leaves.append((path, witness))
             left, status = max(left, own), sentence.status
-    return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved, status
+    leaves += [(path, witness) for *_, path, witness in open_]
+    return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved, status, leaves
 
 
 def _reached(sentence: Sentence, bound: float) -> bool:

@@ -24,12 +24,13 @@ from gpuparse.lp.grandparents import (
     legal_arcs,
     legal_triples,
 )
-from gpuparse.lp.ppc import WHOLE
+from gpuparse.lp.ppc import WHOLE, Witness
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, best_tree, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import Units, scaled, total
 from gpuparse.parts import DenseParts, Parts
+from gpuparse.proofs import Leaf, path_of
 
 TOLERANCE = 1e-7
 
@@ -50,6 +51,7 @@ class Relaxed:
     rounds: int
     triples: int
     rows: int
+    witness: Witness | None = None
 
 
 def solve_whole(
@@ -102,8 +104,12 @@ def solve_whole(
             if len(cuts.high):
                 program.add_cuts(cuts)
                 continue
-        bound = _proven(program, program.duals(found.prices), grandparents) if found.prices is not None else math.inf
-        return Relaxed(found.status, z, bound, rounds, triples, program.program.rows)
+        bound, witness = math.inf, None
+        if found.prices is not None:
+            duals = program.duals(found.prices)
+            bound = _proven(program, duals, grandparents)
+            witness = Witness(duals, program.budgets(duals), program)
+        return Relaxed(found.status, z, bound, rounds, triples, program.program.rows, witness)
 
 
 def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) -> float:
@@ -125,12 +131,15 @@ def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) ->
     return program.objective(duals) + float(np.maximum(short.max(0), 0.0)[1:].sum()) + noise
 
 
-def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool = True, **options: Any) -> Solved:
+def solve_all(
+    arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool = True, proof: bool = False, **options: Any
+) -> Solved:
     """``solve_whole`` of each sentence of a batch; solutions that are no trees are rounded to trees."""
     dense = parts.dense().detach().double().cpu().numpy()
     heads = torch.full(arcs.shape[:2], -1)
     rows: list[tuple[float, bool, bool, int, int, int]] = []
-    remarks = {}
+    remarks: dict[int, str] = {}
+    leaves: dict[int, tuple[Leaf, ...]] = {}
     for b, n in enumerate(parts.lengths.tolist()):
         nodes = slice(n + 1)
         table, grandparents = arcs[b, nodes, nodes].detach().cpu().numpy(), dense[b, nodes, nodes, nodes]
@@ -138,6 +147,8 @@ def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool
         one.solve(options)
         heads[b, nodes] = torch.from_numpy(one.tree)
         found = one.found
+        if proof and found.witness is not None:
+            leaves[b] = (found.witness.leaf(one.units, path_of(())),)
         if found.z is None and found.status is not Status.INFEASIBLE and not one.impossible:
             remarks[b] = REMARKS[found.status]
         rows.append((one.units.score(one.bound), one.certified, one.whole, one.rounds, found.triples, found.rows))
@@ -159,6 +170,7 @@ def solve_all(arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool
         torch.tensor(rounds, dtype=torch.int64, device=device),
         stats,
         remarks,
+        leaves,
     )
 
 

@@ -27,7 +27,8 @@ import numpy as np
 from gpuparse import certificates
 from gpuparse.lp.grandparents import Bools, Doubles, Duals, GrandparentProgram, Ints, Polytope
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import SIZE, Units
+from gpuparse.lp.units import SIZE, Units, scaled
+from gpuparse.proofs import NEVER, NO_CYCLE_GP, TRIANGLE, Leaf, path_of
 
 VIOLATED = 1e-7  # of a row
 PENALTY = 1e4  # of artificial columns, at first
@@ -53,6 +54,40 @@ class Answer:
     triples: Ints
     scores: Doubles
     costs: Doubles
+
+
+class Witness:
+    """What a bound followed from, as a proof has it (``gpuparse.proofs``); costs, not scores."""
+
+    def __init__(self, duals: Duals, ceiling: Doubles, program: GrandparentProgram) -> None:
+        self.duals, self.ceiling = duals, ceiling
+        self.arc_gp, self.cuts, self.N = program.arc_gp, program.cuts, program.N
+
+    def leaf(self, units: Units, path: Ints) -> Leaf:
+        """Of the branch that the path leads to. An arc takes over what its grandparents are worth at most, or what it
+        can; what it cannot, the arcs (g, p) pay by their rows GPArc. ArcGP is a sum of OneHead, OneGP and GPArc."""
+        y = self.ceiling.copy()
+        np.subtract.at(y, tuple(self.arc_gp[:, 1:].T), self.duals.arc_gp)
+        y = np.minimum(y, 0.0)
+        y[0] = 0.0
+        penalties = np.where(units.possible, scaled(y, -units.power) + units.over, NEVER)
+        of_arcs, of_triples = self.cuts.arcs[0], self.cuts.triples[0]
+        cuts: list[tuple[int, int, int, int]] = []
+        sets, prices = [], []
+        for k in np.unique(of_triples).tolist():  # the others are sets of words, which are found anew
+            if self.duals.cuts[k] > 0:
+                arcs, triples = self.cuts.arcs[1][of_arcs == k], self.cuts.triples[1][of_triples == k]
+                members = np.zeros(self.N, dtype=bool)
+                if self.cuts.high[k] > 0:
+                    cuts.append((NO_CYCLE_GP, *triples[0].tolist()))
+                else:
+                    p, q = arcs[-1].tolist()
+                    members[arcs[:-1, 0]] = True
+                    cuts.append((TRIANGLE, p, q, int(triples[-1, 2])))
+                sets.append(members)
+                prices.append(float(scaled(self.duals.cuts[k], -units.power)))
+        of_sets = np.array(sets, dtype=bool).reshape(len(sets), self.N)
+        return Leaf(path, penalties, path_of(cuts), of_sets, np.array(prices))
 
 
 @dataclass
@@ -87,6 +122,7 @@ class Sentence:
     arcs: Doubles = field(init=False)
     forbidden: Bools = field(init=False)
     program: GrandparentProgram = field(init=False)
+    witness: Witness | None = None
 
     def __post_init__(self) -> None:
         self.arcs = self.units.arcs
@@ -121,6 +157,7 @@ class Sentence:
     def restrict(self, forbidden: Bools) -> None:
         """Begin anew without some arcs, with the columns and rows that there are."""
         self.forbidden, self.bound, self.done, self.status = forbidden, math.inf, False, Status.OPTIMAL
+        self.witness = None
         h, m = np.nonzero(self.program.z >= 0)
         self.program.program.limit(self.program.z[h, m], np.where(forbidden[h, m], 0.0, np.inf))
         if self.penalty != PENALTY:
@@ -157,7 +194,10 @@ class Sentence:
         g, p, c = answer.triples.T
         new = program.z_gp[g, p, c] < 0  # a column may be priced by its row GPArc, which pricing does not know
         worst = self._worst(answer, new)
-        self.bound = min(self.bound, self._objective + float(np.maximum(worst[1:], 0.0).sum()) + self._noise)
+        bound = self._objective + float(np.maximum(worst[1:], 0.0).sum()) + self._noise
+        if bound < self.bound:
+            assert self._duals is not None
+            self.bound, self.witness = bound, Witness(self._duals, self._ceiling, program)
         self._read_tree()
         if self.certified or self.outgrown:
             self.done = True

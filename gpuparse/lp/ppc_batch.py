@@ -20,15 +20,16 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse.lp.batch import Solved
-from gpuparse.lp.branch import branch_and_bound, offer_tree
+from gpuparse.lp.branch import Path, branch_and_bound, offer_tree
 from gpuparse.lp.grandparents import Doubles, Ints, Polytope, allowed
-from gpuparse.lp.ppc import NONE, Answer, Question, Sentence
+from gpuparse.lp.ppc import NONE, Answer, Question, Sentence, Witness
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import Units, scaled, total
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parts import Parts
+from gpuparse.proofs import NEVER, Leaf, path_of
 
 HEADS = 3  # best heads of each word by the scores of arcs that are columns from the start
 
@@ -52,6 +53,7 @@ def parse_price_cut(
     seconds: float = math.inf,
     threads: int | None = None,
     warm: Warm | None = None,
+    proof: bool = False,
 ) -> Solved:
     """The best trees under arcs and grandparents, or what the linear program says of them.
 
@@ -62,6 +64,7 @@ def parse_price_cut(
         seconds: for a sentence, in its solver and branches; then its best tree so far, and the bound.
         warm: what is known, in place of the best heads by the scores of arcs.
         threads: that solve programs side by side; by default as many as there are processors.
+        proof: say what the bounds follow from, as ``leaves``.
 
     ``stats``: ``looked`` (bounds), ``scored`` and ``added`` grandparents, ``rows``, ``integral`` (whether the linear
     program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. Waits for the device.
@@ -70,11 +73,11 @@ def parse_price_cut(
     first = _First.of(arcs, pricing, single_root, warm)
     sentences = {b: first.sentence(b, pricing, polytope, seconds) for b in range(len(arcs))}
     count = max(1, min(threads or os.cpu_count() or 1, len(sentences)))
-    ends: dict[int, tuple[int, Status]] = {}
+    ends: dict[int, End] = {}
     relaxed: dict[int, tuple[bool, float]] = {}
     inference = torch.is_inference_mode_enabled()  # which a thread does not inherit
 
-    def finish(b: int) -> tuple[int, Status]:
+    def finish(b: int) -> End:
         with torch.inference_mode(inference):
             return _finish(sentences[b], b, pricing, exact)
 
@@ -90,7 +93,7 @@ def parse_price_cut(
             now = [b for b in now if horizons[b] is not None]
             for b in now:
                 sentences[b] = first.sentence(b, pricing, polytope, seconds, horizons[b], sentences[b])
-    return _collect(arcs, sentences, pricing, relaxed, ends)
+    return _collect(arcs, proof, sentences, pricing, relaxed, ends)
 
 
 def _solve(sentences: dict[int, Sentence], pricing: Pricing, pool: ThreadPoolExecutor) -> None:
@@ -245,11 +248,19 @@ def _extend(sentences: dict[int, Sentence], wanted: dict[int, Ints], pricing: Pr
         sentences[b].extend(wanted[b], pricing.costs(b, wanted[b], scores))
 
 
-def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool) -> tuple[int, Status]:
-    """A tree where the program has none for a solution; the best one if that is asked for. Returns the number of
-    branches, and how it ended."""
+class End(NamedTuple):
+    """How a sentence ended: how many branches were solved, why some are left, and the branches that there are."""
+
+    branches: int
+    status: Status
+    leaves: list[tuple[Path, Witness | None]]
+
+
+def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool) -> End:
+    """A tree where the program has none for a solution; the best one if that is asked for."""
+    whole: list[tuple[Path, Witness | None]] = [((), sentence.witness)]
     if sentence.certified or sentence.impossible or sentence.z is None:
-        return 0, sentence.status
+        return End(0, sentence.status, whole)
     score, ask = partial(pricing.cost, b), partial(_ask_one, b, pricing)
 
     def round_(z: Doubles) -> Ints:
@@ -258,9 +269,9 @@ def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool) -> tuple[
     offer_tree(sentence, score, round_(sentence.z))
     enough = sentence.certified or sentence.outgrown or (sentence.tree is not None and not exact)
     if enough or sentence.status is not Status.OPTIMAL:
-        return 0, sentence.status
-    sentence.bound, nodes, status = branch_and_bound(sentence, ask, score, round_, any_tree=not exact)
-    return nodes, status
+        return End(0, sentence.status, whole)
+    sentence.bound, nodes, status, leaves = branch_and_bound(sentence, ask, score, round_, any_tree=not exact)
+    return End(nodes, status, leaves)
 
 
 def _ask_one(b: int, pricing: Pricing, question: Question) -> Answer:
@@ -269,10 +280,11 @@ def _ask_one(b: int, pricing: Pricing, question: Question) -> Answer:
 
 def _collect(
     arcs: Tensor,
+    proof: bool,
     sentences: dict[int, Sentence],
     pricing: Pricing,
     relaxed: dict[int, tuple[bool, float]],
-    ends: dict[int, tuple[int, Status]],
+    ends: dict[int, End],
 ) -> Solved:
     B, N = arcs.shape[:2]
     heads = torch.full((B, N), -1)
@@ -292,13 +304,14 @@ def _collect(
         "rows": each([s.program.program.rows for s in each_], whole),
         "integral": each([relaxed[b][0] for b in sentences], torch.bool),
         "relaxed": each([relaxed[b][1] for b in sentences], torch.float64),
-        "branches": each([ends[b][0] for b in sentences], whole),
+        "branches": each([ends[b].branches for b in sentences], whole),
     }
     left_out = {b: bool(pricing.left_out[b]) or s.units.leaves_out for b, s in sentences.items()}
     impossible = [s.impossible and not left_out[b] for b, s in sentences.items()]
     costs = [max(s.bound, s.units.beyond) if left_out[b] else s.bound for b, s in sentences.items()]
     bounds = [-math.inf if impossible[b] else s.units.score(costs[b]) for b, s in sentences.items()]
-    open_ = {b: end for b, (_, end) in ends.items() if not sentences[b].certified and not impossible[b]}
+    open_ = {b: end.status for b, end in ends.items() if not sentences[b].certified and not impossible[b]}
+    leaves = {b: _leaves(sentences[b], end) for b, end in ends.items()} if proof else {}
     return Solved(
         heads.to(device),
         None,
@@ -307,4 +320,15 @@ def _collect(
         each([s.iterations for s in each_], whole),
         stats,
         {b: REMARKS[end] for b, end in open_.items() if end in REMARKS},
+        leaves,
+    )
+
+
+def _leaves(sentence: Sentence, end: End) -> tuple[Leaf, ...]:
+    """The branches as a proof has them; where nothing is known, arcs take over the best of their grandparents."""
+    units = sentence.units
+    over = np.where(units.possible, units.over, NEVER)
+    return tuple(
+        Leaf(path_of(path), over) if witness is None else witness.leaf(units, path_of(path))
+        for path, witness in end.leaves
     )

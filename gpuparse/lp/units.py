@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuparse import certificates
-from gpuparse.lp.grandparents import Doubles, Ints, allowed
+from gpuparse.lp.grandparents import Bools, Doubles, Ints, allowed
 
 SIZE = 20  # the horizon is at most 2 to this, in a program
 REACH = 2.0**13  # and so many times as far away as the best tree that is known
@@ -75,6 +75,11 @@ class Units:
         if self._loses(cost):
             return _range(self.total)
         return next_horizon(self.distance(cost), self.horizon, left_out)
+
+    @property
+    def possible(self) -> Bools:
+        """Which arcs can be in a tree, as far as pairs go [N, N]."""
+        return ~np.isneginf(self.total)
 
     @property
     def arcs(self) -> Doubles:

@@ -178,6 +178,10 @@ class Constraint(ABC):
     def rows(self, words: Words) -> Iterator[Row]:
         """All rows of a sentence."""
 
+    def all_rows(self, words: Words) -> Iterator[Row]:
+        """The same with those that ``separated`` may give besides."""
+        return self.rows(words)
+
     def violated(self, words: Words, heads: Sequence[int], labels: Sequence[int]) -> Iterator[Row]:
         """The rows that a tree breaks: ``heads`` and ``labels`` of the nodes, those of node 0 not read."""
         return (row for row in self.rows(words) if row.is_violated(heads, labels))
@@ -260,6 +264,9 @@ class Only(Constraint):
 
     def rows(self, words: Words) -> Iterator[Row]:
         return self.constraint.rows(words) if words.sentence in self.sentences else iter(())
+
+    def all_rows(self, words: Words) -> Iterator[Row]:
+        return self.constraint.all_rows(words) if words.sentence in self.sentences else iter(())
 
     def violated(self, words: Words, heads: Sequence[int], labels: Sequence[int]) -> Iterator[Row]:
         return self.constraint.violated(words, heads, labels) if words.sentence in self.sentences else iter(())

@@ -44,6 +44,12 @@ class Projective(Constraint):
             words, ((a, c, k) for a in range(last) for c in range(a + 2, last) for k in range(a + 1, last))
         )
 
+    def all_rows(self, words: Words) -> Iterator[Row]:
+        last = len(words.forms)
+        places = [(a, c, k) for a in range(last) for c in range(a + 2, last) for k in range(1, last) if k not in (a, c)]
+        yield from self.rows(words)
+        yield from self._rows(words, places, both_sides=True)
+
     def violated(self, words: Words, heads: Sequence[int], labels: Sequence[int]) -> Iterator[Row]:
         arcs = sorted((min(heads[m], m), max(heads[m], m), m) for m in words.words)
         found = []

@@ -1,0 +1,159 @@
+"""Why answers are best, for everybody to check: what a method knew at its end, sentence by sentence.
+
+A proof is a list of leaves: the branches of the search, which together are all trees, and for each of them numbers that
+bound its trees (``gpuparse.verify`` says how). Proofs can be saved beside a parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import save
+
+from gpuparse.files import write_bytes
+from gpuparse.tensors import read_tensors
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+TRIANGLE, NO_CYCLE_GP = 0, 1  # kinds of cuts
+NEVER = -(2.0**1000)  # what an arc takes over that can have no pair: no tree has it
+
+
+def _ints(*shape: int) -> Ints:
+    return np.zeros(shape, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A branch of the search, and numbers that bound its trees. N nodes, L labels.
+
+    Attributes:
+        path: decisions [D, 4]: head, word, label (-1: any), and 1 if the tree has that arc, 0 if it has not.
+        penalties: what each arc takes over from the pairs that it is in as the arc of a child [N, N].
+        cuts, cut_sets, cut_prices: rows of pairs: kind and three nodes [C, 4], a set of nodes [C, N], the price [C].
+        rows: of constraints: low, high, weight, the number that rows share which are paid for once, price [R, 5].
+        box_row, box_weight, box_heads, box_words, box_labels: the labelled arcs that rows count.
+        sets, set_prices: sets of words [S, N] into which every tree has an arc, and prices of that [S].
+        root: the price of an arc from the root, of which there is one.
+    """
+
+    path: Ints
+    penalties: Doubles
+    cuts: Ints = field(default_factory=lambda: _ints(0, 4))
+    cut_sets: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    cut_prices: Doubles = field(default_factory=lambda: np.zeros(0))
+    rows: Doubles = field(default_factory=lambda: np.zeros((0, 5)))
+    box_row: Ints = field(default_factory=lambda: _ints(0))
+    box_weight: Doubles = field(default_factory=lambda: np.zeros(0))
+    box_heads: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    box_words: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    box_labels: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    sets: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    set_prices: Doubles = field(default_factory=lambda: np.zeros(0))
+    root: Doubles = field(default_factory=lambda: np.zeros(()))
+
+
+NAMES = tuple(each.name for each in fields(Leaf))
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """The leaves of each sentence that has any, by its number. One without is proven by computing it anew."""
+
+    leaves: Mapping[int, tuple[Leaf, ...]]
+
+    def save(self, path: str | Path) -> None:
+        """Write it as safetensors, whole or not at all."""
+        tensors = {"sentences": torch.tensor(sorted(self.leaves), dtype=torch.int64)}
+        for b, leaves in self.leaves.items():
+            for number, leaf in enumerate(leaves):
+                for name in NAMES:
+                    tensors[f"{b}.{number}.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(leaf, name)))
+        write_bytes(Path(path), save(tensors))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Proof:
+        """Read what ``save`` wrote; a ValueError of one line where it is none."""
+        tensors = read_tensors(Path(path), wrong="no proof")
+        parts: dict[int, dict[int, dict[str, npt.NDArray[np.generic]]]] = {}
+        for key, x in tensors.items():
+            first, _, rest = key.partition(".")
+            number, _, name = rest.partition(".")
+            if key == "sentences":
+                continue
+            if not (first.isdecimal() and number.isdecimal() and name in NAMES):
+                raise ValueError(f"{path}: no proof: it has {key[:80]!r}")
+            parts.setdefault(int(first), {}).setdefault(int(number), {})[name] = x.numpy()
+        leaves = {}
+        for b, those in parts.items():
+            if sorted(those) != list(range(len(those))) or any(len(x) != len(NAMES) for x in those.values()):
+                raise ValueError(f"{path}: no proof: sentence {b} is not whole")
+            leaves[b] = tuple(Leaf(**those[k]) for k in range(len(those)))  # type: ignore[arg-type]
+        return cls(leaves)
+
+
+def path_of(steps: Iterable[tuple[int, int, int, int]]) -> Ints:
+    """Decisions as an array."""
+    return np.array(list(steps), dtype=np.int64).reshape(-1, 4)
+
+
+def spanning_sets(arcs: Doubles) -> tuple[Bools, Doubles]:
+    """Prices that prove the best spanning tree, with any number of words under the root (Edmonds' algorithm): sets of
+    words [S, N] into which it has one arc, and their prices [S].
+
+    Args:
+        arcs: scores [N, N], -inf where there is none.
+    """
+    N = len(arcs)
+    weights = arcs
+    best = weights[:, 1:].max(0)
+    slack = np.full((N, N), np.inf)
+    there = np.isfinite(best)
+    slack[:, 1:][:, there] = best[there] - weights[:, 1:][:, there]
+    group, sets, prices = np.arange(N), [], []
+    while True:
+        up = _heads(slack, group)
+        cycle = _cycle(up)
+        if cycle is None:
+            break
+        inside = np.isin(group, cycle)
+        group[inside] = group[inside].min()
+        entering = slack[np.ix_(~inside, inside)]
+        price = float(entering.min())
+        sets.append(inside)
+        prices.append(price)
+        if not np.isfinite(price):
+            break  # nothing comes into it: there is no tree
+        slack[np.ix_(~inside, inside)] -= price
+    return np.array(sets, dtype=bool).reshape(len(sets), N), np.array(prices)
+
+
+def _heads(slack: Doubles, group: Ints) -> dict[int, int]:
+    """For every group of words the group that it hangs from."""
+    found = {}
+    for number in np.unique(group[group != group[0]]).tolist():
+        inside = group == number
+        outer = np.where(inside[:, None] | ~inside[None, :], np.inf, slack)
+        found[number] = int(group[np.unravel_index(int(outer.argmin()), outer.shape)[0]])
+    return found
+
+
+def _cycle(up: Mapping[int, int]) -> list[int] | None:
+    """Groups that hang from each other in a circle."""
+    done: set[int] = set()
+    for start in up:
+        path: list[int] = []
+        node = start
+        while node in up and node not in done and node not in path:
+            path.append(node)
+            node = up[node]
+        if node in path:
+            return path[path.index(node) :]
+        done.update(path)
+    return None

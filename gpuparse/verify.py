@@ -1,0 +1,193 @@
+"""Checks proofs: no solver, nothing of the methods that made them, and every number rounded to the safe side.
+
+A leaf bounds the trees of a branch. For any penalties y(h, m), prices of rows, and prices of sets, no such tree scores
+more than
+
+    the best star v(p, g) of every node p below g: its children, each less y, with the pairs that they are in
+  + the best head g of every word p: the arc with its label, plus y(g, p) and v(p, g), less what it pays for rows
+  + what the rows have at their prices; every set of words is entered once at least, and the root left once.
+
+Rows of pairs (``gpuparse.lp.cuts`` says why trees keep to them) and of constraints are recognised by their form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from gpuparse import certificates
+from gpuparse.proofs import TRIANGLE, Leaf, Proof
+from gpuparse.rows_paid import pay_rows, row_key
+from gpuparse.scores import Scores
+from gpuparse.single import Single, best_projective, crosses, is_tree, total, up
+
+Doubles = npt.NDArray[np.float64]
+
+
+def verify(
+    scores: Scores,
+    parse: Any,
+    *,
+    projective: bool = False,
+    single_root: bool = True,
+    constraints: Iterable[Any] = (),
+    words: Sequence[Any] | None = None,
+) -> Float64[Tensor, " B"]:
+    """Check what a parse says of trees, scores, bounds and certificates, by its proof.
+
+    Args:
+        scores, projective, single_root, constraints, words: as they were given to ``decode``.
+        parse: what ``decode(..., proof=True)`` returned.
+
+    Returns the bounds that were proven [B], +inf of sentences without a proof, none of which is certified. Raises a
+    ``ValueError`` that says of which sentence what does not follow. Waits for the device.
+    """
+    if not isinstance(getattr(parse, "proof", None), Proof):
+        raise ValueError("parse has no proof; decode with proof=True")
+    if len(parse.heads) != len(scores.arcs):
+        raise ValueError(f"parse is of {len(parse.heads)} sentences, scores are of {len(scores.arcs)}")
+    found = []
+    for b in range(len(scores.arcs)):
+        try:
+            sentence = Single.of(scores, b, single_root)
+            seen = words[b] if words is not None else None
+            found.append(_verify(sentence, parse, b, projective, tuple(constraints), seen))
+        except (ValueError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"proof of sentence {b}: {error}") from error
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def _verify(sentence: Single, parse: Any, b: int, projective: bool, constraints: tuple[Any, ...], words: Any) -> float:
+    N, certified = len(sentence.arcs), bool(parse.certified[b])
+    heads = [int(x) for x in parse.heads[b].tolist()]
+    score, bound = float(parse.score[b]), float(parse.bound[b])
+    if certified or heads[1] >= 0:
+        own = None if parse.labels is None else [int(x) for x in parse.labels[b].tolist()]
+        if heads[0] != -1 or any(x != -1 for x in heads[N:]) or not is_tree(heads[:N], sentence.single_root):
+            raise ValueError("its heads are no tree")
+        if projective and crosses(heads[:N]):
+            raise ValueError("its arcs cross")
+        if own is not None and not all(0 <= x < sentence.labels.shape[2] for x in own[1:N]):
+            raise ValueError("its labels are none that there are")
+        parts = sentence.parts(heads[:N], own)
+        broken = [row for c in constraints for row in c.violated(words, heads[:N], own or [-1] * N)]
+        if certified and any(row.is_hard for row in broken):
+            raise ValueError(f"it violates a constraint: {next(row.why for row in broken if row.is_hard)}")
+        costs: dict[Hashable, float] = {}
+        for row in broken:
+            if not row.is_hard:
+                costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(heads[:N], own or [-1] * N))
+        exact = total([*parts, *(-x for x in costs.values())])
+        off = certificates.rounding(len(parts), sum(map(abs, parts)) + sum(costs.values()))
+        if not (score == exact or abs(score - exact) <= off):
+            raise ValueError(f"its tree scores {exact!r}, not {score!r}")
+    leaves = parse.proof.leaves.get(b)
+    if leaves is None and not certified:
+        return math.inf
+    allowed = sentence.rounding(min(score, bound) if math.isfinite(score) else bound)
+    if leaves is None:
+        proven = best_projective(sentence) if projective else math.inf
+    else:
+        _check_cover([leaf.path.tolist() for leaf in leaves])
+        known = {row_key(row, sentence.labels.shape): row for c in constraints for row in c.all_rows(words)}
+        proven = max(leaf_bound(sentence, leaf, known, projective) for leaf in leaves)
+    if not proven <= (score if certified else bound) + allowed:
+        raise ValueError(f"what follows is that no tree scores more than {proven!r}, not {bound!r}")
+    return proven
+
+
+def leaf_bound(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> float:
+    """What no tree of a leaf scores more than."""
+    arcs, terms = tree_part(sentence, leaf, known, projective)
+    for inside, price in zip(leaf.sets, leaf.set_prices.tolist(), strict=True):
+        entering = np.ix_(~inside, inside)
+        if inside[0] or not price >= 0 or (price == math.inf and arcs[entering].max(initial=-math.inf) > -math.inf):
+            raise ValueError("a set of words has no such price")
+        if price == math.inf:
+            return -math.inf
+        arcs[entering] = up(arcs[entering] + price)
+        terms.append(-price)
+    return float(np.nextafter(total([*arcs[:, 1:].max(0).tolist(), *terms]), math.inf))
+
+
+def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> tuple[Doubles, list[float]]:
+    """The arcs of which every word has one, with all that they bring and pay [N, N], and what comes besides."""
+    table = up(sentence.arcs[:, :, None] + sentence.labels)
+    grandparents, terms = sentence.grandparents, []
+    y = leaf.penalties
+    if y.shape != sentence.arcs.shape or not np.isfinite(y).all():
+        raise ValueError("penalties are no numbers [N, N]")
+    for h, m, label, has in leaf.path.tolist():
+        own = table[h, m, :].copy() if label < 0 else table[h, m, label].copy()
+        if has:
+            table[:, m, :] = -np.inf
+        table[h, m, slice(None) if label < 0 else label] = own if has else -np.inf
+    if len(leaf.cuts):
+        if grandparents is None:
+            raise ValueError("a cut is of pairs that there are not")
+        grandparents = grandparents.copy()
+    for (kind, p, q, c), inside, price in zip(leaf.cuts.tolist(), leaf.cut_sets, leaf.cut_prices.tolist(), strict=True):
+        if not price >= 0 or min(p, q, c) < 0 or len({p, q, c}) < 3 or (kind == TRIANGLE and (p == 0 or inside[p])):
+            raise ValueError("a cut is none")
+        minus, plus = ([(p, q, c)], [(c, p, 1.0), (q, p, 1.0)])
+        if kind == TRIANGLE:
+            members = np.nonzero(inside)[0].tolist()
+            minus += [(g, p, x) for g in members for x in (c, q)]
+            plus = [(p, q, -1.0), *((g, p, -1.0) for g in members)]
+        for triple in minus:
+            assert grandparents is not None
+            grandparents[triple] = up(grandparents[triple] - price)
+        for h, m, sign in plus:
+            table[h, m] = up(table[h, m] - sign * price)
+        terms.append(0.0 if kind == TRIANGLE else price)
+    pay_rows(table, terms, leaf, known, projective)
+    arcs = table.max(2)
+    stars = _stars(sentence, arcs, grandparents, y)  # [p, g]
+    arcs = up(up(arcs + y) + (0.0 if grandparents is None else stars.T))
+    terms += [float(stars[0, 0])] if grandparents is not None else stars[:, 0].tolist()
+    if sentence.single_root:
+        arcs[0] = up(arcs[0] - float(leaf.root))
+        terms.append(float(leaf.root))
+    arcs[:, 0], arcs[np.arange(len(y)), np.arange(len(y))] = -np.inf, -np.inf
+    return arcs, terms
+
+
+def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Doubles) -> Doubles:
+    """The best children of each node p, less their penalties, if it hangs from g [p, g]; or [p, 1]."""
+    N, siblings = len(y), sentence.siblings
+    found = np.zeros((N, 1 if grandparents is None else N))
+    for p in range(N):
+        child = -y[p][None] if grandparents is None or p == 0 else up(grandparents[:, p] - y[p])  # [g, c]
+        child[:, np.isneginf(arcs[p])] = -np.inf
+        if p == 0 and sentence.single_root:
+            found[0] = up(child + (0.0 if siblings is None else siblings[0, 0])).max()
+            continue
+        if siblings is None:
+            found[p] = up(np.maximum(child, 0.0).sum(1) * (1 + N * 2.0**-51))
+            continue
+        for side in (range(p + 1, N), range(p - 1, 0, -1)):
+            best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
+            best[:, p] = 0.0
+            for m in side:
+                best[:, m] = up(up(best + siblings[p, :, m]).max(1) + child[:, m])
+                top = np.maximum(top, best[:, m])
+            found[p] = up(found[p] + top)
+    return found
+
+
+def _check_cover(paths: list[list[list[int]]], depth: int = 0) -> None:
+    """Whether leaves are all branches."""
+    if any(len(path) == depth for path in paths):
+        return
+    for has in (0, 1):
+        some = [path for path in paths if path[depth] == [*paths[0][depth][:3], has]]
+        if not some:
+            raise ValueError("a branch is left out")
+        _check_cover(some, depth + 1)
