@@ -251,7 +251,7 @@ def random(instances: int) -> dict[str, Any]:
             wrong = check(here, found, step)
             there = here.best > -math.inf
             if batch % EXACT_EVERY == 0:
-                exact, _ = tighten(here.decomposition, found, here.groups, nodes=MOST_NODES)
+                exact, *_ = tighten(here.decomposition, found, here.groups, nodes=MOST_NODES)
                 wrong["branch and bound"] = (exact.certified != there) | (there & ~near(exact.score, here.best))
                 counts["exact"] += BATCH
             counts["instances"] += BATCH

@@ -353,7 +353,7 @@ def _dd(
     if not scores.second_order:
         return easy
     limits: dict[str, Any] = {"nodes": nodes, "seconds": time_limit, "threads": threads}
-    wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "fallback": fallback}
+    wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "fallback": fallback, "proof": proof}
     found = decompose(scores, easy.certified, step=step, iterations=iterations, **wanted, **limits)
     return _relaxed(scores, found, easy.certified)
 

@@ -62,7 +62,7 @@ def complete(
     for leaf in leaves:
         whole = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
         bound = leaf_bound(sentence, whole, _Any(), True)
-        if bound > enough and len(leaf.path):  # perhaps a leaf of one tree: its pairs are known
+        if bound > enough:  # perhaps a leaf of one tree: its pairs are known
             other = _priced(sentence, replace(leaf, penalties=_of_tree(sentence, leaf, heads, most)))
             own = leaf_bound(sentence, other, _Any(), True)
             whole, bound = (other, own) if own < bound else (whole, bound)
@@ -83,8 +83,8 @@ def _allowed(leaf: Leaf, N: int) -> Any:
 
 
 def _within(leaf: Leaf, most: Doubles) -> Doubles:
-    """Penalties: of arcs that the leaf has not the most, so that no star has them."""
-    return np.where(_allowed(leaf, len(most)), leaf.penalties, most)
+    """Penalties: of arcs that the leaf has not more than the most, so that no star has them."""
+    return np.where(_allowed(leaf, len(most)), leaf.penalties, most + 2.0**-30 * np.abs(most))
 
 
 def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> Doubles:

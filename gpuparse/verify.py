@@ -176,7 +176,7 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
             best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
             best[:, p] = 0.0
             for m in side:
-                best[:, m] = up(up(best + siblings[p, :, m]).max(1) + child[:, m])
+                best[:, m] = up(best + up(siblings[p, :, m] + child[:, m, None])).max(1)
                 top = np.maximum(top, best[:, m])
             found[p] = up(found[p] + top)
     return found

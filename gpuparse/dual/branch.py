@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int64
@@ -51,6 +52,14 @@ class Restricted:
         return Restricted(self.oracle.take(rows), {name: mask[rows] for name, mask in self.forbidden.items()})
 
 
+class Branch(NamedTuple):
+    """Which structures are left: those with (True) and without some indicators, each a group and its index; and the
+    penalties from which their bound follows, none unless the decomposition keeps them."""
+
+    path: tuple[tuple[str, tuple[int, ...], bool], ...] = ()
+    least: tuple[dict[str, Tensor], ...] = ()
+
+
 @dataclass(order=True)
 class Node:
     """A part of a sentence's structures: what is forbidden in it, a mask by group, and where to begin."""
@@ -59,6 +68,7 @@ class Node:
     number: int
     forbidden: dict[str, Tensor] = field(compare=False)
     penalties: list[dict[str, Tensor]] = field(compare=False)
+    branch: Branch = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -86,8 +96,9 @@ def tighten(
     *,
     nodes: int = 1000,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> tuple[Agreement, Int64[Tensor, " B"]]:
-    """Go on until the best is proven, for no more than so many nodes of a sentence. Returns how many there were.
+) -> tuple[Agreement, Int64[Tensor, " B"], dict[int, list[Branch]]]:
+    """Go on until the best is proven, for no more than so many nodes of a sentence. Returns how many there were, and
+    the branches that were not split of each sentence that has any.
 
     Args:
         found: what ``decomposition.run`` said.
@@ -115,10 +126,13 @@ class _Search:
         self.size = found.duals[0].nan_to_num(0.0, 0.0, 0.0).abs()
         _check_groups(owner, groups)
         self.open: dict[int, list[Node]] = {}
+        self.closed: dict[int, list[Branch]] = {}
         masks = self._nothing_forbidden()
         for b in (~found.certified & (found.bound > -torch.inf)).nonzero()[:, 0].tolist():
             self.open[b] = []
-            self._split(b, found, b, {name: mask[b] for name, mask in masks.items()}, float(found.bound[b]))
+            self.closed[b] = []
+            forbidden = {name: mask[b] for name, mask in masks.items()}
+            self._split(b, found, b, forbidden, float(found.bound[b]), Branch((), _of(found, b)))
 
     def _nothing_forbidden(self) -> dict[str, Tensor]:
         """A mask by group [B, ..]."""
@@ -128,7 +142,9 @@ class _Search:
             masks[group] = torch.zeros(oracle.shapes[name], dtype=torch.bool, device=oracle.device)
         return masks
 
-    def _split(self, b: int, found: Agreement, row: int, forbidden: dict[str, Tensor], bound: float) -> None:
+    def _split(
+        self, b: int, found: Agreement, row: int, forbidden: dict[str, Tensor], bound: float, branch: Branch
+    ) -> None:
         """The two branches of a node: one demands, one forbids the indicator that is disputed most."""
         best: tuple[float, str, int] | None = None
         for group, mask in forbidden.items():
@@ -150,6 +166,7 @@ class _Search:
         if best is None:  # nothing is left to choose: its structure was seen, unless there is none to make one
             if self.owner.primal is None and float(found.score[row]) == -torch.inf:
                 self.lost[b] = max(float(self.lost[b]), bound)
+            self.closed[b].append(branch)
             return
         _, group, place = best
         without, only = forbidden[group].clone(), forbidden[group].clone()
@@ -160,9 +177,11 @@ class _Search:
         only[tuple(line)] = True
         only[index] = False
         penalties = [{name: u[row] for name, u in of_oracle.items()} for of_oracle in found.penalties]
-        for mask in (only, without):
+        where = tuple(int(x) for x in index)
+        for mask, has in ((only, True), (without, False)):
             self.number += 1
-            heapq.heappush(self.open[b], Node(-bound, self.number, {**forbidden, group: mask}, penalties))
+            step = Branch((*branch.path, (group, where, has)), branch.least)
+            heapq.heappush(self.open[b], Node(-bound, self.number, {**forbidden, group: mask}, penalties, step))
 
     def round(self) -> bool:
         """Solve some nodes of each sentence; whether there were any."""
@@ -171,6 +190,7 @@ class _Search:
             share = max(1, AT_ONCE // max(1, len(self.open)))
             while heap and share and int(self.solved[b]) < self.nodes and len(chosen) < AT_ONCE:
                 if self._is_best(b, -heap[0].minus_bound):
+                    self.closed[b] += [node.branch for node in heap]
                     heap.clear()
                     break
                 chosen.append((b, heapq.heappop(heap)))
@@ -185,9 +205,13 @@ class _Search:
                 for name, x in found.structures.items():
                     self.structures[name][b] = x[row]
         for row, (b, node) in enumerate(chosen):
-            bound = min(-node.minus_bound, float(found.bound[row]))
+            bound, branch = -node.minus_bound, node.branch
+            if float(found.bound[row]) < bound:
+                bound, branch = float(found.bound[row]), Branch(branch.path, _of(found, row))
             if not bool(found.certified[row]) and bound > -torch.inf and not self._is_best(b, bound):
-                self._split(b, found, row, node.forbidden, bound)
+                self._split(b, found, row, node.forbidden, bound, branch)
+            else:
+                self.closed[b].append(branch)
         return True
 
     def _is_best(self, b: int, bound: float) -> bool:
@@ -226,19 +250,26 @@ class _Search:
             iterations=min(self.owner.iterations, ITERATIONS),
             tolerance=self.owner.tolerance,
             rounding=rounding,
+            keep=self.owner.keep,
         )
         return again.run(begin, enough=self.score[rows])
 
-    def result(self) -> tuple[Agreement, Int64[Tensor, " B"]]:
+    def result(self) -> tuple[Agreement, Int64[Tensor, " B"], dict[int, list[Branch]]]:
         bound, certified = self.bound.clone(), self.found.certified.clone()
         for b, heap in self.open.items():
-            left = max(-heap[0].minus_bound if heap else -torch.inf, float(self.lost[b]))
-            bound[b] = max(left, float(self.score[b]))
-            certified[b] = bool(self.score[b] > -torch.inf) and self._is_best(b, left)
+            least = max(-heap[0].minus_bound if heap else -torch.inf, float(self.lost[b]))
+            bound[b] = max(least, float(self.score[b]))
+            certified[b] = bool(self.score[b] > -torch.inf) and self._is_best(b, least)
             if certified[b]:
                 bound[b] = self.score[b]
         found = replace(self.found, structures=self.structures, score=self.score, bound=bound, certified=certified)
-        return found, self.solved.to(bound.device)
+        left = {b: [*those, *(node.branch for node in self.open[b])] for b, those in self.closed.items()}
+        return found, self.solved.to(bound.device), left
+
+
+def _of(found: Agreement, row: int) -> tuple[dict[str, Tensor], ...]:
+    """The penalties of a sentence's least bound."""
+    return tuple({name: u[row] for name, u in of_oracle.items()} for of_oracle in found.least)
 
 
 def _check_groups(owner: DualDecomposition, groups: Groups) -> None:

@@ -82,6 +82,7 @@ class Agreement:
         duals, scores: L(u) and the best score so far by iteration [iterations, B]; NaN once a sentence was done.
         sizes: of the steps, likewise.
         penalties: the last ones, of each oracle by name; indicators: averages over the iterations, likewise.
+        least: the penalties of the least L(u), likewise; none unless they were to be kept.
     """
 
     structures: Structures
@@ -94,6 +95,7 @@ class Agreement:
     sizes: Float64[Tensor, "K B"]
     penalties: tuple[Penalties, ...]
     indicators: tuple[Penalties, ...]
+    least: tuple[Penalties, ...] = ()
 
 
 class DualDecomposition:
@@ -111,6 +113,7 @@ class DualDecomposition:
             average of all iterations' indicators (section 6.2, case 2); the last two need a ``primal``.
         tolerance: a score this near the bound, by their size, is best.
         rounding: what scores of sentences may be off, and bounds beside them: then no more than that is allowed.
+        keep: keep the penalties of the least L(u), from which the bound follows.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class DualDecomposition:
         output: Which = "best",
         tolerance: float = CLOSE,
         rounding: Rounding | None = None,
+        keep: bool = False,
     ) -> None:
         if not isinstance(oracles, Sequence) or len(oracles) < 2:
             count = len(oracles) if isinstance(oracles, Sequence) else type(oracles).__name__
@@ -152,6 +156,7 @@ class DualDecomposition:
         self.output = output
         self.tolerance = tolerance
         self.rounding = rounding
+        self.keep = keep
 
     def is_best(self, score: Tensor, bound: Tensor, size: Tensor, rows: Int64[Tensor, " K"]) -> Bool[Tensor, " K"]:
         """Whether scores of sentences are proven best by bounds, where so much was added up."""
@@ -232,6 +237,7 @@ class _State:
         self.last: Sequence[Found] = ()
         self.trace: list[tuple[Tensor, Tensor, Tensor]] = []
         self.all_u = {name: x.clone() for name, x in u.items()}
+        self.least = {name: x.clone() for name, x in u.items()} if owner.keep else {}
         self.sums = {name: torch.zeros_like(x) for name, x in u.items()}
 
     @classmethod
@@ -279,6 +285,9 @@ class _State:
         own = torch.where(dual.isfinite(), values.abs().sum(0) + self._spent(found), 0.0)
         self.size[rows] = torch.minimum(self.size[rows], own[live])
         sure = dual if self.owner.rounding is None else dual + certificates.rounding(0, own)
+        for name, x in self.least.items():
+            lower = live & (sure < self.bound[self.rows])
+            x[:, self.rows[lower]] = self.u[name][:, lower]
         self.bound[rows] = torch.minimum(self.bound[rows], sure[live])
         self.iterations[rows] = number + 1
         for name, sums in self.sums.items():
@@ -376,13 +385,16 @@ class _State:
             self._give(self.owner.output)
         penalties: list[Penalties] = [{} for _ in self.owner.oracles]
         averages: list[Penalties] = [{} for _ in self.owner.oracles]
+        least: list[Penalties] = [{} for _ in self.owner.oracles]
         for name, those in self.owner.sharing.items():
             mean = self.sums[name] / count.view(1, -1, *[1] * (self.sums[name].dim() - 2))
             for place, o in enumerate(those):
                 penalties[o][name], averages[o][name] = self.all_u[name][place], mean[place]
+                if name in self.least:
+                    least[o][name] = self.least[name][place]
         duals, scores, sizes = (torch.stack(x) for x in zip(*self.trace, strict=True))
         none = self.score == -torch.inf
         best = {name: x.masked_fill(none.view(-1, *[1] * (x.dim() - 1)), -1) for name, x in self.best.items()}
         bound = torch.where(certified, self.score, torch.maximum(self.bound, self.score))
         found = best, self.score, bound, certified, self.iterations
-        return Agreement(*found, duals, scores, sizes, tuple(penalties), tuple(averages))
+        return Agreement(*found, duals, scores, sizes, tuple(penalties), tuple(averages), tuple(least))

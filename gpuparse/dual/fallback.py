@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from gpuparse.dual.branch import TREES, tighten
+from gpuparse.dual.branch import TREES, Branch, tighten
 from gpuparse.dual.decomposition import Agreement, DualDecomposition
 from gpuparse.dual.horizon import Near, Whole
 from gpuparse.dual.oracles import HeadAutomata
@@ -20,6 +20,7 @@ from gpuparse.dual.steps import Step
 from gpuparse.lp.batch import Solved
 from gpuparse.lp.ppc_batch import Warm, parse_price_cut
 from gpuparse.parts import TakenParts, legal_pairs, legal_triples
+from gpuparse.proofs import Leaf
 from gpuparse.scores import Scores
 
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
@@ -38,6 +39,7 @@ def decompose(
     nodes: int = 1000,
     seconds: float = math.inf,
     threads: int | None = None,
+    proof: bool = False,
 ) -> Solved:
     """Dual decomposition of the batch; what it leaves open goes on.
 
@@ -45,6 +47,7 @@ def decompose(
         possible: which sentences have a tree by their arcs.
         fallback: hand it to parse, price and cut on the CPU, if there are no siblings.
         exact: go on by branch and bound until the best tree is proven, or for so many nodes or seconds.
+        proof: say what the bounds follow from, as ``leaves``.
     """
     until = time.monotonic() + seconds
     fallback = fallback and scores.siblings is None
@@ -56,36 +59,39 @@ def decompose(
     rows = possible.nonzero()[:, 0]
     while len(rows):
         near = whole.take(rows).within(horizon[rows], scaled=step is None)
-        options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding()}
+        options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding(), "keep": proof}
         decomposition = second_order(near.scores, single_root=single_root, **options)
         found = decomposition.run(stop_at=near.outgrown())
         value = torch.maximum(found.score, near.scores.total(known.heads[rows]))
         moved = near.next_horizon(value)
         # Where no tree was found it has to be known whether there is one.
+        branches: dict[int, list[Branch]] = {}
         go_on = ~found.certified & moved.isnan() & (exact | (value == -torch.inf))
         if bool(go_on.any()) and not fallback:
             stays = replace(found, certified=found.certified | ~go_on)
-            after, branches = tighten(
+            after, solved, branches = tighten(
                 decomposition, stays, TREES, nodes=nodes, out_of_time=lambda: time.monotonic() > until
             )
             found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
-            known.branches[rows] += branches
+            known.branches[rows] += solved
             moved = near.next_horizon(torch.maximum(found.score, value))
         if fallback:
             known.promising[rows] = _promising(decomposition, found)
         known.take(rows, found, near, decomposition)
+        if proof:
+            known.leaves |= near.leaves(rows.tolist(), decomposition, found, branches)
         again = ~known.certified[rows] & ~moved.isnan()
         horizon[rows] = moved
         rows = rows[again]
     left = ~known.certified & possible
     stats = {"dual_iterations": known.iterations.clone(), "fallback": torch.zeros_like(left)}
     if fallback and bool(left.any()):
-        limits = {"exact": exact, "seconds": max(0.0, until - time.monotonic()), "threads": threads}
+        limits = {"proof": proof, "exact": exact, "seconds": max(0.0, until - time.monotonic()), "threads": threads}
         return _price_and_cut(scores, known, left, stats, single_root=single_root, **limits)
     stats["branches"] = known.branches
     open_ = left & (known.bound > -torch.inf) & exact
     remarks = dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN)
-    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks)
+    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks, known.leaves)
 
 
 @dataclass
@@ -99,6 +105,7 @@ class _Known:
     iterations: Int64[Tensor, " B"]
     branches: Int64[Tensor, " B"]
     promising: Bool[Tensor, "B N N"]
+    leaves: dict[int, tuple[Leaf, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, whole: Whole, single_root: bool) -> _Known:
@@ -155,4 +162,5 @@ def _price_and_cut(
     stats["fallback"] = left
     numbers = rows.tolist()
     remarks = {numbers[b]: text for b, text in some.remarks.items()}
-    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks)
+    known.leaves |= {numbers[b]: leaves for b, leaves in some.leaves.items()}
+    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks, known.leaves)

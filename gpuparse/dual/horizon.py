@@ -14,11 +14,14 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse import certificates
-from gpuparse.dual.decomposition import Rounding
+from gpuparse.dual.branch import Branch
+from gpuparse.dual.decomposition import Agreement, DualDecomposition, Rounding
+from gpuparse.dual.oracles import HeadAutomata
 from gpuparse.dual.parsing import dense_parts
 from gpuparse.lp.second_order import hopeful
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parts import legal_pairs
+from gpuparse.proofs import NEVER, Leaf, path_of
 from gpuparse.scores import Scores
 
 Each = Float64[Tensor, " B"]
@@ -147,6 +150,30 @@ class Near:
         """Whether a tree is so near that distances like its own are lost."""
         near = _ldexp((self.whole.best - self.whole.top).sum(1), self.power) - value < 2.0**-RANGE
         return near & (self.horizon > self.whole.range)
+
+    def leaves(
+        self, numbers: list[int], owner: DualDecomposition, found: Agreement, branches: dict[int, list[Branch]]
+    ) -> dict[int, tuple[Leaf, ...]]:
+        """What the bounds of sentences follow from, by their numbers: arcs take over what the automata have not."""
+        automata = owner.oracles[1]
+        assert isinstance(automata, HeadAutomata)
+        over = torch.stack(list(self.whole.over.values())).sum(0)
+        # What is left out is wanted neither by a star nor by a word: it falls short by half of its distance in both.
+        over = torch.where(
+            over.isneginf(), NEVER, over - torch.where(self.whole.total.isfinite(), self.whole.total, 0.0) / 2
+        )
+        result = {}
+        for b, number in enumerate(numbers):
+            at = slice(int(self.scores.lengths[b]) + 1)
+            whole = Branch((), tuple({name: u[b] for name, u in of_oracle.items()} for of_oracle in found.least))
+            made = []
+            for branch in branches.get(b, [whole]):
+                y = -_ldexp((automata.arcs[b] + branch.least[1]["arcs"])[None], -self.power[b : b + 1])[0]
+                own = torch.where(y.isfinite(), y, over[b])[at, at].cpu().numpy()
+                steps = ((where[0], where[1], -1, int(has)) for _, where, has in branch.path)
+                made.append(Leaf(path_of(steps), own))
+            result[number] = tuple(made)
+        return result
 
     def outgrown(self) -> Each:
         """The value of a tree with which the horizon is to move inwards."""

@@ -26,12 +26,13 @@ def second_order(
     step: Step | None = None,
     iterations: int = 500,
     rounding: Rounding | None = None,
+    keep: bool = False,
 ) -> DualDecomposition:
     """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
 
     Args:
         share: of the arcs' scores that the automata have at first.
-        rounding: as of ``DualDecomposition``.
+        rounding, keep: as of ``DualDecomposition``.
     """
     arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
     siblings, grandparents = (
@@ -48,7 +49,8 @@ def second_order(
         heads = found[0].structures["heads"]
         return {"heads": heads}, total(detached, heads, rows)
 
-    return DualDecomposition([trees, automata], primal=primal, step=step, iterations=iterations, rounding=rounding)
+    options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": rounding, "keep": keep}
+    return DualDecomposition([trees, automata], primal=primal, **options)
 
 
 def scaled(scores: Tensor, by: float) -> Tensor:

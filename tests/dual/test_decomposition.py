@@ -276,7 +276,7 @@ def test_a_sentence_without_a_tree() -> None:
 def test_branching_stops_at_its_limit() -> None:
     scores = instance(0, ("grandparents",), strength=4.0)
     made = second_order(scores, iterations=5)
-    found, nodes = tighten(made, made.run(), TREES, nodes=1)
+    found, nodes, _ = tighten(made, made.run(), TREES, nodes=1)
     expected = best(scores)
     assert bool((found.bound >= expected - 1e-9).all()) and int(nodes.max()) <= 1
     torch.testing.assert_close(found.score[found.certified], expected[found.certified])
@@ -286,7 +286,7 @@ def test_branching_comes_to_an_end() -> None:
     """With so few iterations nearly nothing is proven before all is fixed; words past the end are never fixed."""
     scores = instance(1, ("grandparents",), strength=4.0)
     made = second_order(scores, iterations=1)
-    found, _ = tighten(made, made.run(), TREES, nodes=100_000)
+    found, *_ = tighten(made, made.run(), TREES, nodes=100_000)
     assert bool(found.certified.all())
     torch.testing.assert_close(found.score, best(scores), rtol=0, atol=1e-7)
 
@@ -372,7 +372,7 @@ def test_nothing_is_known_without_a_primal() -> None:
         scores = instance(seed, ("grandparents",), strength=3.0)
         made = second_order(scores, iterations=1)
         bare = DualDecomposition(made.oracles, iterations=1)
-        found, _ = tighten(bare, bare.run(), TREES, nodes=2000)
+        found, *_ = tighten(bare, bare.run(), TREES, nodes=2000)
         expected = best(scores)
         torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-7)
         assert bool((found.bound >= expected - 1e-9).all())
