@@ -317,7 +317,8 @@ def _ilp(
     trees = {"projective": projective, "single_root": single_root}
     easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
     first = Solved(easy.heads, easy.labels, easy.bound, easy.certified, easy.iterations, {})
-    found = solve_batch(scores, first, words, asked, **trees, heads=heads, labels=labels, grow=grow, seconds=time_limit)
+    columns: dict[str, Any] = {"heads": heads, "labels": labels, "grow": grow}
+    found = solve_batch(scores, first, words, asked, **trees, **columns, seconds=time_limit, proof=proof)
     score = scores.total(found.heads, found.labels) - found.stats["penalty"]
     bound = torch.where(found.certified, score.detach(), torch.maximum(found.bound, score.detach()))
     knows = found.iterations, found.stats, found.remarks, Proof(found.leaves)

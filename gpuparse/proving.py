@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,9 +12,10 @@ import torch
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.proofs import NEVER, Doubles, Leaf, path_of, spanning_sets
 from gpuparse.scores import Scores
-from gpuparse.single import Single
+from gpuparse.single import Single, total
 from gpuparse.verify import leaf_bound, tree_part
 
+MOST = 500  # leaves that are split here, where what a method knew is not enough
 DEAR = 2.0**900  # of the root, where every tree has more than one word under it
 
 
@@ -57,18 +57,45 @@ def complete(
     most = np.where(np.isneginf(over), NEVER, over).sum(0)
     if leaves is None:
         leaves = (Leaf(path_of(()), most),)
-    made, bounds = [], []
     enough = score + sentence.rounding(score)
-    for leaf in leaves:
-        whole = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
-        bound = leaf_bound(sentence, whole, _Any(), True)
-        if bound > enough:  # perhaps a leaf of one tree: its pairs are known
-            other = _priced(sentence, replace(leaf, penalties=_of_tree(sentence, leaf, heads, most)))
-            own = leaf_bound(sentence, other, _Any(), True)
-            whole, bound = (other, own) if own < bound else (whole, bound)
-        made.append(whole)
-        bounds.append(bound)
+    made, bounds, left = [], [], MOST
+    todo = list(reversed(leaves))
+    while todo:
+        leaf, bound, tree = _bounded(sentence, todo.pop(), heads, most, enough)
+        step = _dispute(sentence, leaf, tree, heads) if bound > enough and left else None
+        if step is None:
+            made.append(leaf)
+            bounds.append(bound)
+        else:
+            left -= 1
+            todo += [replace(leaf, path=np.concatenate([leaf.path, path_of([(*step, -1, has)])])) for has in (0, 1)]
     return tuple(made), max(bounds)
+
+
+def _bounded(
+    sentence: Single, leaf: Leaf, heads: list[int], most: Doubles, enough: float
+) -> tuple[Leaf, float, list[int]]:
+    """A leaf with prices, its bound, and the tree that reaches it."""
+    whole, tree = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
+    bound = leaf_bound(sentence, whole, _Any(), True)
+    if bound > enough:  # perhaps a leaf of one tree: its pairs are known
+        other, its_tree = _priced(sentence, replace(leaf, penalties=_of_tree(sentence, leaf, heads, most)))
+        own = leaf_bound(sentence, other, _Any(), True)
+        if own < bound:
+            whole, bound, tree = other, own, its_tree
+    return whole, bound, tree
+
+
+def _dispute(sentence: Single, leaf: Leaf, tree: list[int], heads: list[int]) -> tuple[int, int] | None:
+    """An arc to split a leaf by that is not proven: one that its tree has and the answer has not, or any; None if
+    there is but one tree in it."""
+    here = _allowed(leaf, len(heads)) & (sentence.arcs > -np.inf)
+    words = [m for m in range(1, len(heads)) if here[:, m].sum() > 1]
+    if not words:
+        return None
+    m = next((m for m in words if tree[m] != heads[m] and tree[m] >= 0), words[0])
+    h = tree[m] if tree[m] >= 0 and here[tree[m], m] else int(here[:, m].argmax())
+    return h, m
 
 
 def _allowed(leaf: Leaf, N: int) -> Any:
@@ -104,20 +131,20 @@ def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> D
     return np.where(np.isfinite(y), y, most)
 
 
-def _priced(sentence: Single, leaf: Leaf) -> Leaf:
-    """A leaf with the prices of the root and of sets of words that prove its best spanning tree."""
+def _priced(sentence: Single, leaf: Leaf) -> tuple[Leaf, list[int]]:
+    """A leaf with the prices of the root and of sets of words that prove its best spanning tree, and that."""
     arcs, _ = tree_part(sentence, leaf, _Any(), True)
-    root = 0.0
+    root, tree = 0.0, _best(arcs, sentence.single_root)
     if sentence.single_root:
-        best, tree = arcs[:, 1:].max(0), _best(arcs, True)
+        best = arcs[:, 1:].max(0)
         if tree[1] >= 0 and np.isfinite(best).all():
-            value = math.fsum(arcs[tree[1:], range(1, len(tree))].tolist())
-            root = max(0.0, math.fsum(best.tolist()) - value)
+            value = total(arcs[tree[1:], range(1, len(tree))].tolist())
+            root = min(max(0.0, total(best.tolist()) - value), DEAR)
         elif tree[1] < 0:
             root = DEAR
         arcs[0] -= root
     sets, prices = spanning_sets(arcs)
-    return replace(leaf, sets=sets, set_prices=prices, root=np.array(root))
+    return replace(leaf, sets=sets, set_prices=prices, root=np.array(root)), tree
 
 
 def _best(arcs: Doubles, single_root: bool) -> list[int]:

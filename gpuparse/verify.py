@@ -163,6 +163,7 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
     """The best children of each node p, less their penalties, if it hangs from g [p, g]; or [p, 1]."""
     N, siblings = len(y), sentence.siblings
     found = np.zeros((N, 1 if grandparents is None else N))
+    must = np.isfinite(arcs) & (np.isfinite(arcs).sum(0) == 1)  # the only head of a word has it as a child
     for p in range(N):
         child = -y[p][None] if grandparents is None or p == 0 else up(grandparents[:, p] - y[p])  # [g, c]
         child[:, np.isneginf(arcs[p])] = -np.inf
@@ -170,14 +171,18 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
             found[0] = up(child + (0.0 if siblings is None else siblings[0, 0])).max()
             continue
         if siblings is None:
-            found[p] = up(np.maximum(child, 0.0).sum(1) * (1 + N * 2.0**-51))
+            some = np.where(must[p], child, np.maximum(child, 0.0))[:, 1:]
+            found[p] = up(
+                some.sum(1) + np.abs(some, where=some > -np.inf, out=np.zeros(some.shape)).sum(1) * N * 2.0**-51
+            )
             continue
         for side in (range(p + 1, N), range(p - 1, 0, -1)):
             best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
             best[:, p] = 0.0
             for m in side:
                 best[:, m] = up(best + up(siblings[p, :, m] + child[:, m, None])).max(1)
-                top = np.maximum(top, best[:, m])
+                top = best[:, m] if must[p, m] else np.maximum(top, best[:, m])
+                best[:, np.arange(N) != m] = -np.inf if must[p, m] else best[:, np.arange(N) != m]
             found[p] = up(found[p] + top)
     return found
 

@@ -58,6 +58,7 @@ def solve_batch(
     labels: int = 3,
     grow: bool = True,
     seconds: float = math.inf,
+    proof: bool = False,
 ) -> Solved:
     """The best trees under constraints; ``first`` are the best ones of ``hopeful_scores`` without any.
 
@@ -100,6 +101,7 @@ def solve_batch(
             seconds=seconds,
             start=start,
             sizes=sizes.numpy(),
+            proof=proof,
         )
         answer = tree = solve(constraints=[*constraints, *always], parts=second)
         if answer.heads is None and second:  # then the best tree without constraints
@@ -127,6 +129,8 @@ def _enter(best: Solved, b: int, nodes: slice, answer: Constrained, tree: Constr
     best.stats["penalty"][b] = answer.penalty
     if impossible:
         best.remarks[b] = f"infeasible: {'; '.join(answer.conflict)}"
+    if answer.leaves:
+        best.leaves[b] = answer.leaves
     if tree.heads is not None and tree.labels is not None:
         best.heads[b, nodes] = torch.tensor(tree.heads, device=best.heads.device)
         if best.labels is not None:

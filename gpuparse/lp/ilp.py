@@ -15,7 +15,7 @@ import heapq
 import math
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -26,15 +26,18 @@ from gpuparse.lp.check import as_constraints
 from gpuparse.lp.constraints import Constraint, Words
 from gpuparse.lp.cycles import cycles, fractional_cycles, pairs
 from gpuparse.lp.master import Master
+from gpuparse.lp.master import masks as _masks
 from gpuparse.lp.rows import Box, Row
 from gpuparse.lp.second_order import SecondOrder
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import SIZE, first_horizon, next_horizon
+from gpuparse.proofs import NEVER, Leaf, path_of
 
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Float3 = npt.NDArray[np.floating]  # [N, N, L]
 Tree = tuple[list[int], list[int]]  # heads and labels of the nodes, those of node 0 -1
+Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 WHOLE = 1e-6  # how near to a whole number a value counts as one
 LIKELY = 5  # heads of a word; a cycle of two words by such is ruled out at once
@@ -56,6 +59,7 @@ class Constrained:
             was the time to try.
         penalty: what the tree pays for soft constraints.
         branched: how often branch and bound was needed.
+        leaves: what the bound follows from, if that was asked for (``gpuparse.proofs``).
     """
 
     heads: list[int] | None
@@ -69,6 +73,7 @@ class Constrained:
     conflict: tuple[str, ...] = ()
     penalty: float = 0.0
     branched: int = 0
+    leaves: tuple[Leaf, ...] = ()
 
 
 def best_constrained(
@@ -84,6 +89,7 @@ def best_constrained(
     seconds: float = math.inf,
     start: Tree | None = None,
     sizes: Float3 | None = None,
+    proof: bool = False,
 ) -> Constrained:
     """The best tree of one sentence that satisfies all constraints.
 
@@ -96,6 +102,7 @@ def best_constrained(
         seconds: the most to take.
         start: the best tree without constraints, if it is known: what it violates is stated at once.
         sizes: how large the numbers are of which each score is the sum; None: as the scores.
+        proof: say what the bound follows from.
     """
     table = _as_scores(scores, words)
     _check_options(heads, labels, seconds)
@@ -104,7 +111,7 @@ def best_constrained(
         constraint.check(words)
     if len(table) == 1:
         return Constrained([-1], [-1], 0.0, 0.0, True, 0, 0, 0)
-    sentence = _Sentence(table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds)
+    sentence = _Sentence(table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds, proof)
     if not np.isfinite(sentence.best).all():
         lacking = words.name(1 + int(np.argmin(np.isfinite(sentence.best))))
         return _Search(sentence, math.inf).without_tree((f"no head of {lacking}",))
@@ -156,8 +163,11 @@ class _Sentence:
         parts: Sequence[SecondOrder],
         single_root: bool,
         end: float,
+        proof: bool,
     ) -> None:
         self.words, self.constraints, self.parts, self.end = words, constraints, parts, end
+        self.proof = proof
+        self.of_parts: dict[Row, SecondOrder] = {}  # rows of second-order parts
         self.sizes = np.abs(scores if sizes is None else sizes)
         self.best = scores[:, 1:].max((0, 2))
         self.distances = scores
@@ -201,7 +211,9 @@ class _Sentence:
         yield from found
         yield from (row for row in self.own if row.is_violated(*tree))
         for part in self.parts:
-            yield from part.violated(self.words, *tree)
+            for row in part.violated(self.words, *tree):
+                self.of_parts[row] = part
+                yield row
 
     def _asked(self, tree: Tree) -> Iterator[Row]:
         """What it violates of the constraints."""
@@ -229,6 +241,7 @@ class _Search:
         self.bound = math.inf
         self.forbidden = np.zeros(self.scores.shape, dtype=bool)  # in the branch that is looked at
         self.stopped = False
+        self.leaves: tuple[Leaf, ...] = ()
         self.master: Master | None = None
 
     def next_horizon(self) -> float | None:
@@ -249,20 +262,29 @@ class _Search:
         self.prices = self.now = master.price()
         self.bound = self.prices.bound
         order = count()
-        open_: list[tuple[float, int, Bools]] = [(-self.bound, next(order), self.forbidden)]
+        open_: list[tuple[float, int, Bools, Path, Doubles]] = [
+            (-self.bound, next(order), self.forbidden, (), self.prices.paid)
+        ]
+        closed: list[tuple[Path, Doubles]] = []
         left = -math.inf  # of nodes that nothing came of
         while open_ and not self._is_proven(-open_[0][0]) and not self.stopped:
-            above, _, self.forbidden = heapq.heappop(open_)
+            above, _, self.forbidden, path, self.paid = heapq.heappop(open_)
             master.forbid(self.forbidden)
             own, weights = self._relax(-above, grow)
-            if self._is_proven(own):
-                continue
-            if self.stopped or (not grow and self._outside().any()):
-                left = max(left, own)
-            else:
-                self.sentence.branched += not len(open_)
-                for forbidden in self._split(weights):
-                    heapq.heappush(open_, (-own, next(order), forbidden))
+            splits: list[tuple[tuple[int, int, int, int], Bools]] = []
+            if not self._is_proven(own):
+                if self.stopped or (not grow and self._outside().any()):
+                    left = max(left, own)
+                else:
+                    splits = list(self._split(weights))
+                    self.sentence.branched += not len(open_)
+            for step, forbidden in splits:
+                heapq.heappush(open_, (-own, next(order), forbidden, (*path, step), self.paid))
+            if not splits:
+                closed.append((path, self.paid))
+        if self.sentence.proof:
+            closed += [(path, paid) for *_, path, paid in open_]
+            self.leaves = tuple(self._leaf(path, paid) for path, paid in closed)
         self.bound = max(left, -open_[0][0] if open_ else -math.inf)
         if self.sentence.tree is None and self.bound == -math.inf:
             return self._infeasible()
@@ -277,6 +299,7 @@ class _Search:
             if solution.status is Status.INFEASIBLE:
                 joining = self._feasible()
                 if not joining.any():
+                    self._pay_ray()
                     return -math.inf, None
                 if not grow:
                     return bound, None
@@ -286,7 +309,7 @@ class _Search:
             else:
                 self.now = master.price(solution.prices, self.forbidden)
                 if self.now.bound < bound:
-                    bound, self.prices = self.now.bound, self.now
+                    bound, self.prices, self.paid = self.now.bound, self.now, self.now.paid
                 joining = self._paying() if grow else np.zeros(self.scores.shape, dtype=bool)
                 if not joining.any():
                     if self._cut(master.weights(solution.values)) and not self._is_proven(bound):
@@ -295,9 +318,53 @@ class _Search:
             master.grow(joining)
             master.forbid(self.forbidden)
 
-    def _split(self, weights: Doubles | None) -> Iterator[Bools]:
-        """Two branches: what is forbidden in each; none where only one labelled tree is left. One has an arc, or a
-        labelled arc if arcs are whole, that the other has not. ``weights``: None where the solver failed."""
+    def _pay_ray(self) -> None:
+        """Prices for a node without a tree."""
+        ray = self._master.ray() if self.sentence.proof else None
+        if ray is not None and np.abs(ray).max(initial=0.0) > 0:
+            size = self.horizon * self.N / float(np.abs(ray).max())
+            sizes = [sign * size * 2.0**k for sign in (1, -1) for k in (4, 30)]
+            tries = [self._master.price(x * ray, self.forbidden) for x in sizes]
+            self.paid = min(tries, key=lambda found: found.bound).paid
+
+    def _leaf(self, path: Path, paid: Doubles) -> Leaf:
+        """A branch as a proof has it: arcs take over from pairs what these are worth at most, less what rows of pairs
+        say of that; cycles and the root are priced anew."""
+        sentence, N, L = self.sentence, self.N, self.scores.shape[2]
+        y = np.zeros((N, N))
+        for part in sentence.parts:
+            y += np.where(np.isneginf(part.most), NEVER, part.most)
+        rows: list[tuple[float, float, float, float, float]] = []
+        boxes: list[tuple[int, float, Box]] = []
+        for row, price in self._master.priced_rows(paid).items():
+            if row in sentence.of_parts:
+                kind, (first, *rest) = sentence.of_parts[row].parts.kind, row.boxes
+                child = [rest[0] if math.isinf(row.weight) else first] if kind == "grandparents" else row.boxes
+                for box in child:
+                    y[np.ix_(sorted(box.heads or ()), sorted(box.words or ()))] -= price * box.weight
+            elif row not in sentence.cycles and row not in sentence.own:
+                boxes += [(len(rows), box.weight, box) for box in row.boxes]
+                rows.append((row.low, row.high, row.weight, 0.0, price))
+        masks = [
+            _masks([getattr(box, name) for *_, box in boxes], n)
+            for name, n in (("heads", N), ("words", N), ("labels", L))
+        ]
+        numbers = np.array([r for r, *_ in boxes], dtype=np.int64), np.array([w for _, w, _ in boxes], dtype=np.float64)
+        of_rows = np.array(rows, dtype=np.float64).reshape(-1, 5)
+        return replace(
+            Leaf(path_of(path), y),
+            rows=of_rows,
+            box_row=numbers[0],
+            box_weight=numbers[1],
+            box_heads=masks[0],
+            box_words=masks[1],
+            box_labels=masks[2],
+        )
+
+    def _split(self, weights: Doubles | None) -> Iterator[tuple[tuple[int, int, int, int], Bools]]:
+        """Two branches: the step to each, and what is forbidden in it; none where only one labelled tree is left. One
+        has an arc, or a labelled arc if arcs are whole, that the other has not. ``weights``: None if the solver failed.
+        """
         table = np.zeros(self.scores.shape) if weights is None else self._table(weights)
         allowed = np.isfinite(self.scores) & ~self.forbidden
         for of_arcs in (True, False):
@@ -311,8 +378,9 @@ class _Search:
                 one[h, m, slice(None) if of_arcs else label] = True
                 others = ~one
                 others[:, [x for x in range(self.N) if x != m]] = False
-                yield self.forbidden | others
-                yield self.forbidden | one
+                step = int(h), int(m), -1 if of_arcs else int(label)
+                yield (*step, 1), self.forbidden | others
+                yield (*step, 0), self.forbidden | one
                 return
         if weights is None:  # the one labelled tree that is left was not seen
             best = np.where(allowed, 0.0, -np.inf).transpose(1, 0, 2).reshape(self.N, -1).argmax(1)
@@ -423,7 +491,8 @@ class _Search:
         heads, labels = sentence.tree or (None, None)
         sizes = len(self._master.head), len(self._master.rows)
         counts = sentence.iterations, *sizes
-        return Constrained(heads, labels, score, bound, certified, *counts, (), sentence.penalty, sentence.branched)
+        found = Constrained(heads, labels, score, bound, certified, *counts, branched=sentence.branched)
+        return replace(found, penalty=sentence.penalty, leaves=self.leaves)
 
     def without_tree(self, conflict: tuple[str, ...]) -> Constrained:
         sizes = (len(self.master.head), len(self.master.rows)) if self.master else (0, 0)

@@ -37,11 +37,13 @@ class Prices:
         reduced: of every labelled arc [N, N, L], -inf where there is none.
         best: of every word's [N - 1].
         bound: no tree that keeps to the rows scores more, whatever rounding did.
+        paid: the prices of the rows; shorter where more rows joined later.
     """
 
     reduced: Doubles
     best: Doubles
     bound: float
+    paid: Doubles
 
     @property
     def gap(self) -> Doubles:
@@ -70,6 +72,7 @@ class Master:
         self.inside = np.zeros(scores.shape, dtype=bool)
         self.head = self.word = self.label = self.column = np.zeros(0, dtype=np.int64)
         self.rows: list[Row] = []
+        self.source: list[Row] = []  # what each was given as
         self.given: dict[Row, None] = {}
         self._program = Program()
         self._slacks: dict[Hashable, tuple[int, float]] = {}
@@ -95,7 +98,9 @@ class Master:
         """Add rows, those that may be off each with its slack."""
         new = [row for row in dict.fromkeys(given) if row not in self.given]
         self.given.update(dict.fromkeys(new))
-        rows = [part for row in new for part in _as_stated(row)]
+        stated = [(row, part) for row in new for part in _as_stated(row)]
+        rows = [part for _, part in stated]
+        self.source += [row for row, _ in stated]
         if not rows:
             return
         self._boxes.add(rows, len(self.rows))
@@ -160,6 +165,7 @@ class Master:
         0, and nothing is forbidden."""
         reduced, constant, size = self.scores.copy(), 0.0, 0.0
         spent: dict[Hashable, float] = {}
+        paid = np.zeros(0 if prices is None else len(prices))
         for r, price in enumerate([] if prices is None else prices.tolist()):
             row = self.rows[r]
             if r < self.N - 1 or price == 0.0 or math.isinf(room := row.high if price > 0 else row.low):
@@ -169,6 +175,7 @@ class Master:
                 price = math.copysign(min(abs(price), left * row.weight), price)
                 spent[row.share] = spent.get(row.share, 0.0) + abs(price) / row.weight
             constant += price * room
+            paid[r] = price
             size += abs(price) * (abs(room) + sum(abs(box.weight) for box in row.boxes))
             for box in row.boxes:
                 reduced[self._boxes.places(box)] -= price * box.weight
@@ -177,7 +184,20 @@ class Master:
         best = reduced[:, 1:].max((0, 2)) if self.N > 1 else np.zeros(0)
         noise = certificates.rounding(0, size) + certificates.rounding(0, np.abs(best[np.isfinite(best)])).sum()
         with np.errstate(over="ignore"):
-            return Prices(reduced, best, constant + float(best.sum()) + float(noise))
+            return Prices(reduced, best, constant + float(best.sum()) + float(noise), paid)
+
+    def priced_rows(self, paid: Doubles) -> dict[Row, float]:
+        """Rows as they were given that are paid for, T1 left out, with their prices."""
+        found: dict[Row, float] = {}
+        for r in np.nonzero(paid)[0].tolist():
+            given = self.source[r]
+            most = max((abs(box.weight) for box in given.boxes), default=1.0)
+            found[given] = found.get(given, 0.0) + float(paid[r]) / most
+        return found
+
+    def ray(self) -> Doubles | None:
+        """Prices of the rows that prove, made large, that there is no solution; None where the solver has none."""
+        return self._program.ray()
 
     def label_classes(self) -> list[Ints]:
         """Labels that no row tells apart."""
@@ -226,9 +246,9 @@ class _Boxes:
                 for places, most in ((box.heads, self.N), (box.words, self.N), (box.labels, self.L)):
                     if places and not 0 <= min(places) <= max(places) < most:
                         raise ValueError(f"row {row.why!r}: {max(places)} is not in 0..{most - 1}")
-        self.heads = np.concatenate([self.heads, _masks([box.heads for box in boxes], self.N)])
-        self.words = np.concatenate([self.words, _masks([box.words for box in boxes], self.N)])
-        self.labels = np.concatenate([self.labels, _masks([box.labels for box in boxes], self.L)])
+        self.heads = np.concatenate([self.heads, masks([box.heads for box in boxes], self.N)])
+        self.words = np.concatenate([self.words, masks([box.words for box in boxes], self.N)])
+        self.labels = np.concatenate([self.labels, masks([box.labels for box in boxes], self.L)])
         self.weight = np.concatenate([self.weight, [box.weight for box in boxes]])
 
     def entries(self, head: Ints, word: Ints, label: Ints, begin: int = 0) -> tuple[Ints, Ints, Doubles]:
@@ -259,7 +279,8 @@ def _places(places: frozenset[int] | None, count: int) -> Ints:
     return np.arange(count) if places is None else np.fromiter(places, dtype=np.int64, count=len(places))
 
 
-def _masks(places: Sequence[frozenset[int] | None], count: int) -> Bools:
+def masks(places: Sequence[frozenset[int] | None], count: int) -> Bools:
+    """Sets of nodes or labels as masks [.., count]."""
     masks = np.zeros((len(places), count), dtype=bool)
     for mask, these in zip(masks, places, strict=True):
         mask[_places(these, count)] = True

@@ -133,6 +133,11 @@ class Program:
         """Solve it, on from the last solution."""
         return _run(self._highs, seconds, whole=False)
 
+    def ray(self) -> Doubles | None:
+        """Of a program without a solution, prices of the rows that prove it; None if the solver has none."""
+        _, there, ray = self._highs.getDualRay()
+        return -np.array(ray) if there and len(ray) == self.rows else None
+
     def solve_whole(self, whole: Ints, seconds: float = math.inf) -> Solution:
         """Solve it with these columns whole numbers."""
         highs = _new()
