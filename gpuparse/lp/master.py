@@ -77,6 +77,7 @@ class Master:
         self._program = Program()
         self._slacks: dict[Hashable, tuple[int, float]] = {}
         self._boxes = _Boxes(self.N, self.L)
+        self._places: dict[int, list[tuple[tuple[npt.NDArray[np.intp], ...], float]]] = {}
         self.grow(first)
         self.state([*(one_head(m) for m in range(1, self.N)), *rows])
 
@@ -176,9 +177,9 @@ class Master:
                 spent[row.share] = spent.get(row.share, 0.0) + abs(price) / row.weight
             constant += price * room
             paid[r] = price
-            size += abs(price) * (abs(room) + sum(abs(box.weight) for box in row.boxes))
-            for box in row.boxes:
-                reduced[self._boxes.places(box)] -= price * box.weight
+            size += abs(price) * (abs(room) + sum(abs(weight) for _, weight in self._places_of(r)))
+            for places, weight in self._places_of(r):
+                reduced[places] -= price * weight
         if forbidden is not None:
             reduced[forbidden] = -np.inf
         best = reduced[:, 1:].max((0, 2)) if self.N > 1 else np.zeros(0)
@@ -198,6 +199,12 @@ class Master:
     def ray(self) -> Doubles | None:
         """Prices of the rows that prove, made large, that there is no solution; None where the solver has none."""
         return self._program.ray()
+
+    def _places_of(self, r: int) -> list[tuple[tuple[npt.NDArray[np.intp], ...], float]]:
+        """Where the boxes of a row are in a table of all labelled arcs, with their weights."""
+        if r not in self._places:
+            self._places[r] = [(self._boxes.places(box), box.weight) for box in self.rows[r].boxes]
+        return self._places[r]
 
     def label_classes(self) -> list[Ints]:
         """Labels that no row tells apart."""
