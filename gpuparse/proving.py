@@ -43,6 +43,7 @@ class _Group:
     group: object
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite proves nothing
 def complete(
     scores: Scores, b: int, heads: list[int], score: float, leaves: tuple[Leaf, ...] | None, *, single_root: bool
 ) -> tuple[tuple[Leaf, ...], float]:
