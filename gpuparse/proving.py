@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,13 +63,24 @@ def complete(
     for leaf in leaves:
         whole = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
         bound = leaf_bound(sentence, whole, _Any(), True)
-        if bound > enough and len(leaf.path):  # perhaps a leaf of one tree: its pairs are known
-            other = _priced(sentence, replace(leaf, penalties=_of_tree(sentence, leaf, heads, most)))
+        for other in _others(sentence, leaf, leaves, heads, most) if bound > enough and len(leaf.path) else ():
+            other = _priced(sentence, other)
             own = leaf_bound(sentence, other, _Any(), True)
             whole, bound = (other, own) if own < bound else (whole, bound)
+            if bound <= enough:
+                break
         made.append(whole)
         bounds.append(bound)
     return tuple(made), max(bounds)
+
+
+def _others(sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles) -> Iterator[Leaf]:
+    """Other numbers for a leaf: of its one tree, if it has no other, whose pairs are known; and those of other leaves,
+    for whatever bounds the trees of one branch bounds those of another, if perhaps not as well."""
+    yield replace(leaf, penalties=_of_tree(sentence, leaf, heads, most))
+    for each in reversed(leaves):
+        if each is not leaf:
+            yield replace(each, path=leaf.path, penalties=_within(replace(each, path=leaf.path), most))
 
 
 def _allowed(leaf: Leaf, N: int) -> Any:
