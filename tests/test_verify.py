@@ -78,6 +78,11 @@ def test_a_small_part_of_the_fuzzing(tmp_path: Path) -> None:
     assert outcomes["refused"] > 100, outcomes
 
 
+@pytest.mark.parametrize("number", (418, 634))
+def test_leaves_whose_own_numbers_are_loose(number: int, tmp_path: Path) -> None:
+    assert proofs.one(random.Random(f"{proofs.NAME}:{number}"), tmp_path) == "refused"
+
+
 def _branched() -> tuple[gp.Scores, gp.Parse]:
     """A sentence whose proof has leaves, sets and cuts."""
     for seed in range(1000):
