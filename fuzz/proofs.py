@@ -115,6 +115,9 @@ def _is_false(changed: Case) -> str:
     heads, score, bound = tuple(parse.heads[0].tolist()), float(parse.score[0]), float(parse.bound[0])
     if heads not in trees(len(heads) - 1, changed.trees["single_root"], changed.trees["projective"]):
         return f"{heads} is no tree"
+    if parse.labels is not None:  # its own, be they the best or not
+        of_arcs = {m: tables["labels"][h][m][int(parse.labels[0, m])] for m, h in _arcs(heads)}
+        tables["labels"] = [[[of_arcs.get(m, 0.0)] for m in range(len(heads))] for _ in heads]
     own = _parts(heads, tables)
     slack = ROUNDING * max(size, sum(map(abs, own)))
     if total(own) < best - slack and bool(parse.certified[0]):

@@ -90,7 +90,7 @@ def _verify(sentence: Single, parse: Any, b: int, projective: bool, constraints:
                 costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(heads[:N], own or [-1] * N))
         exact = total([*parts, *(-x for x in costs.values())])
         off = certificates.rounding(len(parts), sum(map(abs, parts)) + sum(costs.values()))
-        if not (score == exact or abs(score - exact) <= off):
+        if not (score == exact or abs(score - exact) <= off < math.inf):
             raise ValueError(f"its tree scores {exact!r}, not {score!r}")
     leaves = parse.proof.leaves.get(b)
     if leaves is None and not certified:

@@ -352,6 +352,14 @@ def test_labels_that_there_are_not() -> None:
         _refused(replace(found, labels=labels), match, scores)
 
 
+def test_a_tree_with_a_forbidden_part_has_no_other_score() -> None:
+    arcs = torch.zeros(1, 3, 3)
+    found = gp.decode(gp.Scores(arcs), "mst", proof=True)
+    arcs[0, int(found.heads[0, 1]), 1] = -math.inf
+    high = torch.tensor([9.0], dtype=torch.float64)
+    _refused(replace(found, score=high, bound=high), "its tree scores -inf, not 9.0", gp.Scores(arcs))
+
+
 @pytest.mark.parametrize("part", range(20))
 def test_damaged_files(part: int, tmp_path: Path) -> None:
     """One line, or a proof that is not accepted for what it is not."""
