@@ -17,7 +17,8 @@ import torch
 
 import gpuparse as gp
 
-NAME, COUNT = "certificates", 100_000
+NAME = "certificates"
+COUNT = 100_000
 
 ROUNDING = 2.0**-46  # of the sizes of a tree's parts: what answers may be off
 TOLD_APART = 2.0**-44  # likewise: what trees have to be apart to be told apart in doubles

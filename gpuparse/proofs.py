@@ -58,7 +58,48 @@ class Leaf:
     set_prices: Doubles = field(default_factory=lambda: np.zeros(0))
     root: Doubles = field(default_factory=lambda: np.zeros(()))
 
+    def check(self, nodes: int, labels: int) -> None:
+        """Whether its arrays are of one form, so that none is read as something else; a ValueError if not."""
+        sizes = {"N": nodes, "L": labels, "4": 4, "5": 5}
+        for name, form in FORMS.items():
+            x, (kind, *axes) = getattr(self, name), form.split()
+            ok = isinstance(x, np.ndarray) and x.dtype == KINDS[kind] and x.ndim == len(axes)
+            for axis, size in zip(axes, x.shape if ok else (), strict=False):
+                ok &= size == sizes.setdefault(axis, size) or x.size == 0 == x.shape[0]
+            if not ok:
+                raise ValueError(f"{name} are none of {kind} [{', '.join(axes)}]")
+        for name, x in (("penalties", self.penalties), ("cut_prices", self.cut_prices), ("root", self.root)):
+            if not np.isfinite(x).all():
+                raise ValueError(f"{name} are not finite")
+        low, high = np.array([0, 1, -1, 0]), np.array([nodes, nodes, labels, 2])
+        if not ((self.path >= low) & (self.path < high)).all():
+            raise ValueError("its path is of no arcs")
+        if self.sets[:, :1].any() or not self.sets.any(1).all() or not (self.set_prices >= 0).all():
+            raise ValueError("a set of words has no such price")
+        low, high = np.array([0, 0, 0, 0]), np.array([2, nodes, nodes, nodes])
+        if not ((self.cuts >= low) & (self.cuts < high)).all() or not (self.cut_prices >= 0).all():
+            raise ValueError("a cut is none")
+        if not np.isfinite(self.rows[:, 4]).all():
+            raise ValueError("prices of rows are not finite")
 
+
+KINDS = {"ints": np.int64, "doubles": np.float64, "bools": np.bool_}
+FORMS = {
+    "path": "ints D 4",
+    "penalties": "doubles N N",
+    "cuts": "ints C 4",
+    "cut_sets": "bools C N",
+    "cut_prices": "doubles C",
+    "rows": "doubles R 5",
+    "box_row": "ints K",
+    "box_weight": "doubles K",
+    "box_heads": "bools K N",
+    "box_words": "bools K N",
+    "box_labels": "bools K L",
+    "sets": "bools S N",
+    "set_prices": "doubles S",
+    "root": "doubles",
+}
 NAMES = tuple(each.name for each in fields(Leaf))
 
 
@@ -74,7 +115,7 @@ class Proof:
         for b, leaves in self.leaves.items():
             for number, leaf in enumerate(leaves):
                 for name in NAMES:
-                    tensors[f"{b}.{number}.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(leaf, name)))
+                    tensors[f"{b}.{number}.{name}"] = torch.from_numpy(getattr(leaf, name)).contiguous()
         write_bytes(Path(path), save(tensors))
 
     @classmethod
@@ -157,3 +198,14 @@ def _cycle(up: Mapping[int, int]) -> list[int] | None:
             return path[path.index(node) :]
         done.update(path)
     return None
+
+
+def check_cover(paths: list[list[list[int]]], depth: int = 0) -> None:
+    """Whether leaves are all branches."""
+    if any(len(path) == depth for path in paths):
+        return
+    for has in (0, 1):
+        some = [path for path in paths if path[depth] == [*paths[0][depth][:3], has]]
+        if not some:
+            raise ValueError("a branch is left out")
+        check_cover(some, depth + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from gpuparse.scores import Scores
 from gpuparse.single import Single, total
 from gpuparse.verify import leaf_bound, tree_part
 
+TRIED = 20  # other leaves whose numbers are tried
 MOST = 500  # leaves that are split here, where what a method knew is not enough
 DEAR = 2.0**900  # of the root, where every tree has more than one word under it
 
@@ -43,6 +44,7 @@ class _Group:
     group: object
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite proves nothing
 def complete(
     scores: Scores, b: int, heads: list[int], score: float, leaves: tuple[Leaf, ...] | None, *, single_root: bool
 ) -> tuple[tuple[Leaf, ...], float]:
@@ -61,7 +63,7 @@ def complete(
     made, bounds, left = [], [], MOST
     todo = list(reversed(leaves))
     while todo:
-        leaf, bound, tree = _bounded(sentence, todo.pop(), heads, most, enough)
+        leaf, bound, tree = _bounded(sentence, todo.pop(), leaves, heads, most, enough)
         step = _dispute(sentence, leaf, tree, heads) if bound > enough and left else None
         if step is None:
             made.append(leaf)
@@ -73,17 +75,28 @@ def complete(
 
 
 def _bounded(
-    sentence: Single, leaf: Leaf, heads: list[int], most: Doubles, enough: float
+    sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles, enough: float
 ) -> tuple[Leaf, float, list[int]]:
     """A leaf with prices, its bound, and the tree that reaches it."""
     whole, tree = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
     bound = leaf_bound(sentence, whole, _Any(), True)
-    if bound > enough:  # perhaps a leaf of one tree: its pairs are known
-        other, its_tree = _priced(sentence, replace(leaf, penalties=_of_tree(sentence, leaf, heads, most)))
-        own = leaf_bound(sentence, other, _Any(), True)
+    for other in _others(sentence, leaf, leaves, heads, most) if bound > enough else ():
+        made, its_tree = _priced(sentence, other)
+        own = leaf_bound(sentence, made, _Any(), True)
         if own < bound:
-            whole, bound, tree = other, own, its_tree
+            whole, bound, tree = made, own, its_tree
+        if bound <= enough:
+            break
     return whole, bound, tree
+
+
+def _others(sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles) -> Iterator[Leaf]:
+    """Other numbers for a leaf: of its one tree, if it has no other, whose pairs are known; and those of other leaves,
+    for whatever bounds the trees of one branch bounds those of another, if perhaps not as well."""
+    yield replace(leaf, penalties=_of_tree(sentence, leaf, heads, most))
+    for each in leaves[-1 : -TRIED - 1 : -1]:
+        if each is not leaf:
+            yield replace(each, path=leaf.path, penalties=_within(replace(each, path=leaf.path), most))
 
 
 def _dispute(sentence: Single, leaf: Leaf, tree: list[int], heads: list[int]) -> tuple[int, int] | None:

@@ -24,7 +24,7 @@ def pay_rows(table: Doubles, terms: list[float], leaf: Leaf, known: Mapping[Any,
         row: Any = known.get(
             (tuple((h.tobytes(), w.tobytes(), x.tobytes(), z) for h, w, x, z in boxes), low, high, weight)
         )
-        if row is None and not (projective and _all_cross(boxes, high, weight)):
+        if row is None and not (projective and _all_cross(boxes, low, high, weight)):
             raise ValueError("a row is none of the constraints")
         if weight < math.inf:
             spent[row.group] = float(np.nextafter(spent.get(row.group, 0.0) + abs(price) / weight, math.inf))
@@ -56,9 +56,17 @@ def row_key(row: Any, shape: tuple[int, ...]) -> Any:
     return boxes, float(row.low), float(row.high), float(row.weight)
 
 
-def _all_cross(boxes: list[Any], high: float, weight: float) -> bool:
+def _all_cross(boxes: list[Any], low: float, high: float, weight: float) -> bool:
     """Whether no projective tree has two of the arcs in boxes: all that are of different words cross."""
-    arcs = {(int(h), int(m)) for hs, ms, *_ in boxes for h in np.nonzero(hs)[0] for m in np.nonzero(ms)[0]}
+    listed = [(int(h), int(m)) for hs, ms, *_ in boxes for h in np.nonzero(hs)[0] for m in np.nonzero(ms)[0]]
+    arcs = set(listed)
     spans = [(min(a), max(a), a[1]) for a in arcs if a[0] != a[1]]
     ok = all(m == k or (a, b) == (c, d) or a < c < b < d or c < a < d < b for a, b, m in spans for c, d, k in spans)
-    return ok and high == 1 and weight == math.inf and all(z == 1.0 for *_, z in boxes)
+    return (
+        ok
+        and len(arcs) == len(listed)
+        and low <= 0
+        and high == 1
+        and weight == math.inf
+        and all(z == 1.0 for *_, z in boxes)
+    )

@@ -23,7 +23,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from gpuparse import certificates
-from gpuparse.proofs import TRIANGLE, Leaf, Proof
+from gpuparse.proofs import TRIANGLE, Leaf, Proof, check_cover
 from gpuparse.rows_paid import pay_rows, row_key
 from gpuparse.scores import Scores
 from gpuparse.single import Single, best_projective, crosses, is_tree, total, up
@@ -53,12 +53,16 @@ def verify(
         raise ValueError("parse has no proof; decode with proof=True")
     if len(parse.heads) != len(scores.arcs):
         raise ValueError(f"parse is of {len(parse.heads)} sentences, scores are of {len(scores.arcs)}")
-    found = []
+    if parse.heads.shape != scores.arcs.shape[:2]:
+        sizes = [x - 1 for x in (parse.heads.shape[-1], scores.arcs.shape[1])]
+        raise ValueError(f"parse is of sentences of up to {sizes[0]} words, scores are of up to {sizes[1]}")
+    found, constraints = [], tuple(constraints)
     for b in range(len(scores.arcs)):
         try:
             sentence = Single.of(scores, b, single_root)
             seen = words[b] if words is not None else None
-            found.append(_verify(sentence, parse, b, projective, tuple(constraints), seen))
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
+                found.append(_verify(sentence, parse, b, projective, constraints, seen))
         except (ValueError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"proof of sentence {b}: {error}") from error
     return torch.tensor(found, dtype=torch.float64)
@@ -86,35 +90,43 @@ def _verify(sentence: Single, parse: Any, b: int, projective: bool, constraints:
                 costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(heads[:N], own or [-1] * N))
         exact = total([*parts, *(-x for x in costs.values())])
         off = certificates.rounding(len(parts), sum(map(abs, parts)) + sum(costs.values()))
-        if not (score == exact or abs(score - exact) <= off):
+        if not (score == exact or abs(score - exact) <= off < math.inf):
             raise ValueError(f"its tree scores {exact!r}, not {score!r}")
     leaves = parse.proof.leaves.get(b)
     if leaves is None and not certified:
         return math.inf
-    allowed = sentence.rounding(min(score, bound) if math.isfinite(score) else bound)
+    if certified and bound != score:
+        raise ValueError(f"it is certified, and its bound is {bound!r}, not its score {score!r}")
+    allowed = sentence.rounding(bound)
     if leaves is None:
         proven = best_projective(sentence) if projective else math.inf
     else:
-        _check_cover([leaf.path.tolist() for leaf in leaves])
+        check_cover([leaf.path.tolist() for leaf in leaves])
         known = {row_key(row, sentence.labels.shape): row for c in constraints for row in c.all_rows(words)}
-        proven = max(leaf_bound(sentence, leaf, known, projective) for leaf in leaves)
-    if not proven <= (score if certified else bound) + allowed:
+        bounds = [leaf_bound(sentence, leaf, known, projective) for leaf in leaves]
+        proven = math.nan if any(map(math.isnan, bounds)) else max(bounds)
+    if not proven <= (bound + allowed if math.isfinite(allowed) else bound):
         raise ValueError(f"what follows is that no tree scores more than {proven!r}, not {bound!r}")
     return proven
 
 
 def leaf_bound(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> float:
     """What no tree of a leaf scores more than."""
+    leaf.check(len(sentence.arcs), sentence.labels.shape[2])
     arcs, terms = tree_part(sentence, leaf, known, projective)
     for inside, price in zip(leaf.sets, leaf.set_prices.tolist(), strict=True):
         entering = np.ix_(~inside, inside)
-        if inside[0] or not price >= 0 or (price == math.inf and arcs[entering].max(initial=-math.inf) > -math.inf):
+        if price == math.inf and arcs[entering].max(initial=-math.inf) > -math.inf:
             raise ValueError("a set of words has no such price")
         if price == math.inf:
             return -math.inf
         arcs[entering] = up(arcs[entering] + price)
         terms.append(-price)
-    return float(np.nextafter(total([*arcs[:, 1:].max(0).tolist(), *terms]), math.inf))
+    terms += arcs[:, 1:].max(0).tolist()
+    try:
+        return float(np.nextafter(math.fsum(terms), math.inf))
+    except OverflowError:  # to one side or the other
+        return float(np.nextafter(math.fsum(x * 2.0**-64 for x in terms) * 2.0**64, math.inf))
 
 
 def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> tuple[Doubles, list[float]]:
@@ -122,8 +134,6 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
     table = up(sentence.arcs[:, :, None] + sentence.labels)
     grandparents, terms = sentence.grandparents, []
     y = leaf.penalties
-    if y.shape != sentence.arcs.shape or not np.isfinite(y).all():
-        raise ValueError("penalties are no numbers [N, N]")
     for h, m, label, has in leaf.path.tolist():
         own = table[h, m, :].copy() if label < 0 else table[h, m, label].copy()
         if has:
@@ -134,7 +144,7 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
             raise ValueError("a cut is of pairs that there are not")
         grandparents = grandparents.copy()
     for (kind, p, q, c), inside, price in zip(leaf.cuts.tolist(), leaf.cut_sets, leaf.cut_prices.tolist(), strict=True):
-        if not price >= 0 or min(p, q, c) < 0 or len({p, q, c}) < 3 or (kind == TRIANGLE and (p == 0 or inside[p])):
+        if len({p, q, c}) < 3 or (kind == TRIANGLE and (p == 0 or inside[p])):
             raise ValueError("a cut is none")
         minus, plus = ([(p, q, c)], [(c, p, 1.0), (q, p, 1.0)])
         if kind == TRIANGLE:
@@ -185,14 +195,3 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
                 best[:, np.arange(N) != m] = -np.inf if must[p, m] else best[:, np.arange(N) != m]
             found[p] = up(found[p] + top)
     return found
-
-
-def _check_cover(paths: list[list[list[int]]], depth: int = 0) -> None:
-    """Whether leaves are all branches."""
-    if any(len(path) == depth for path in paths):
-        return
-    for has in (0, 1):
-        some = [path for path in paths if path[depth] == [*paths[0][depth][:3], has]]
-        if not some:
-            raise ValueError("a branch is left out")
-        _check_cover(some, depth + 1)
