@@ -110,6 +110,7 @@ def _verify(changed: Case) -> str | None:
 def _is_false(changed: Case) -> str:
     """What of the claim is false; nothing if it is true, as far as rounding tells."""
     best, _, size = _best(changed.tensors, changed.trees)
+    size += sum(float(x.double().clamp(min=0).max()) for x in changed.tensors.values()) * changed.parse.heads.shape[1]
     tables = {name: x[0].double().tolist() for name, x in changed.tensors.items()}
     parse = changed.parse
     heads, score, bound = tuple(parse.heads[0].tolist()), float(parse.score[0]), float(parse.bound[0])

@@ -96,7 +96,7 @@ def _allowed(leaf: Leaf, N: int) -> Any:
 
 def _within(leaf: Leaf, most: Doubles) -> Doubles:
     """Penalties: of arcs that the leaf has not the most, so that no star has them."""
-    return np.where(_allowed(leaf, len(most)), leaf.penalties, most)
+    return np.maximum(np.where(_allowed(leaf, len(most)), leaf.penalties, most), NEVER)  # with room for sums
 
 
 def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> Doubles:
