@@ -23,7 +23,7 @@ from gpuparse.proofs import NAMES, Leaf, Proof
 NAME = "proofs"
 COUNT = 10_000
 
-METHODS = ("mst", "eisner", "ppc", "lp", "bp")  # those with proofs
+METHODS = ("mst", "eisner", "ppc", "lp", "dd", "auto", "ilp", "bp")  # those with proofs
 ROUNDING = 2.0**-40  # of the sizes of parts: what is off by no more may be taken for rounding by the checker
 CHANGES = 12  # of one answer
 ODD = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-9, 1.0, 1e3, 1e300, -1e300, 1.7e308, -1.7e308)
@@ -110,6 +110,7 @@ def _verify(changed: Case) -> str | None:
 def _is_false(changed: Case) -> str:
     """What of the claim is false; nothing if it is true, as far as rounding tells."""
     best, _, size = _best(changed.tensors, changed.trees)
+    size += sum(float(x.double().clamp(min=0).max()) for x in changed.tensors.values()) * changed.parse.heads.shape[1]
     tables = {name: x[0].double().tolist() for name, x in changed.tensors.items()}
     parse = changed.parse
     heads, score, bound = tuple(parse.heads[0].tolist()), float(parse.score[0]), float(parse.bound[0])

@@ -142,7 +142,7 @@ def _with_proof(scores: Scores, found: Parse, *, projective: bool, single_root: 
     """A parse with a proof of each sentence that is certified, made whole of what its method knew. Projective trees
     without constraints are proven by computing them anew."""
     known = {} if found.proof is None else found.proof.leaves
-    leaves = {}
+    leaves, scores = {}, scores.dense()
     for b in found.certified.nonzero()[:, 0].tolist():
         if projective and b not in known:
             continue

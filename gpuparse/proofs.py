@@ -158,46 +158,31 @@ def spanning_sets(arcs: Doubles) -> tuple[Bools, Doubles]:
     there = np.isfinite(best)
     slack[:, 1:][:, there] = best[there] - weights[:, 1:][:, there]
     group, sets, prices = np.arange(N), [], []
-    while True:
-        up = _heads(slack, group)
-        cycle = _cycle(up)
-        if cycle is None:
-            break
-        inside = np.isin(group, cycle)
-        group[inside] = group[inside].min()
-        entering = slack[np.ix_(~inside, inside)]
-        price = float(entering.min())
-        sets.append(inside)
-        prices.append(price)
-        if not np.isfinite(price):
-            break  # nothing comes into it: there is no tree
-        slack[np.ix_(~inside, inside)] -= price
-    return np.array(sets, dtype=bool).reshape(len(sets), N), np.array(prices)
-
-
-def _heads(slack: Doubles, group: Ints) -> dict[int, int]:
-    """For every group of words the group that it hangs from."""
-    found = {}
-    for number in np.unique(group[group != group[0]]).tolist():
-        inside = group == number
-        outer = np.where(inside[:, None] | ~inside[None, :], np.inf, slack)
-        found[number] = int(group[np.unravel_index(int(outer.argmin()), outer.shape)[0]])
-    return found
-
-
-def _cycle(up: Mapping[int, int]) -> list[int] | None:
-    """Groups that hang from each other in a circle."""
-    done: set[int] = set()
-    for start in up:
+    up = dict(enumerate(slack.argmin(0).tolist()))  # of every group of words, where its best arc comes from
+    done = {0}  # groups that hang from the root
+    for start in range(1, N):
         path: list[int] = []
-        node = start
-        while node in up and node not in done and node not in path:
-            path.append(node)
-            node = up[node]
-        if node in path:
-            return path[path.index(node) :]
+        number = int(group[start])
+        while number not in done:
+            if number not in path:
+                path.append(number)
+                number = int(group[up[number]])
+                continue
+            path, cycle = path[: path.index(number)], path[path.index(number) :]
+            inside = np.isin(group, cycle)
+            number = min(cycle)
+            group[inside] = number
+            entering = slack[:, inside]
+            entering[inside] = np.inf
+            up[number], _ = divmod(int(entering.argmin()), entering.shape[1])
+            price = float(entering.min())
+            sets.append(inside)
+            prices.append(price)
+            if not np.isfinite(price):  # nothing comes into it: there is no tree
+                return np.array(sets, dtype=bool), np.array(prices)
+            slack[np.ix_(~inside, inside)] -= price
         done.update(path)
-    return None
+    return np.array(sets, dtype=bool).reshape(len(sets), N), np.array(prices)
 
 
 def check_cover(paths: list[list[list[int]]], depth: int = 0) -> None:

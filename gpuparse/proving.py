@@ -12,8 +12,8 @@ import torch
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.proofs import NEVER, Doubles, Leaf, path_of, spanning_sets
 from gpuparse.scores import Scores
-from gpuparse.single import Single, total
-from gpuparse.verify import leaf_bound, tree_part
+from gpuparse.single import Single, total, up
+from gpuparse.verify import tree_bound, tree_part
 
 TRIED = 20  # other leaves whose numbers are tried
 MOST = 500  # leaves that are split here, where what a method knew is not enough
@@ -78,11 +78,9 @@ def _bounded(
     sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles, enough: float
 ) -> tuple[Leaf, float, list[int]]:
     """A leaf with prices, its bound, and the tree that reaches it."""
-    whole, tree = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
-    bound = leaf_bound(sentence, whole, _Any(), True)
+    whole, tree, bound = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
     for other in _others(sentence, leaf, leaves, heads, most) if bound > enough else ():
-        made, its_tree = _priced(sentence, other)
-        own = leaf_bound(sentence, made, _Any(), True)
+        made, its_tree, own = _priced(sentence, other)
         if own < bound:
             whole, bound, tree = made, own, its_tree
         if bound <= enough:
@@ -124,7 +122,8 @@ def _allowed(leaf: Leaf, N: int) -> Any:
 
 def _within(leaf: Leaf, most: Doubles) -> Doubles:
     """Penalties: of arcs that the leaf has not more than the most, so that no star has them."""
-    return np.where(_allowed(leaf, len(most)), leaf.penalties, most + 2.0**-30 * np.abs(most))
+    own = np.where(_allowed(leaf, len(most)), leaf.penalties, most + 2.0**-30 * np.abs(most))
+    return np.maximum(own, NEVER)  # with room for sums
 
 
 def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> Doubles:
@@ -144,9 +143,9 @@ def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> D
     return np.where(np.isfinite(y), y, most)
 
 
-def _priced(sentence: Single, leaf: Leaf) -> tuple[Leaf, list[int]]:
-    """A leaf with the prices of the root and of sets of words that prove its best spanning tree, and that."""
-    arcs, _ = tree_part(sentence, leaf, _Any(), True)
+def _priced(sentence: Single, leaf: Leaf) -> tuple[Leaf, list[int], float]:
+    """A leaf with the prices of the root and of sets of words that prove its best spanning tree; that; its bound."""
+    arcs, terms = tree_part(sentence, replace(leaf, root=np.zeros(())), _Any(), True)
     root, tree = 0.0, _best(arcs, sentence.single_root)
     if sentence.single_root:
         best = arcs[:, 1:].max(0)
@@ -155,9 +154,11 @@ def _priced(sentence: Single, leaf: Leaf) -> tuple[Leaf, list[int]]:
             root = min(max(0.0, total(best.tolist()) - value), DEAR)
         elif tree[1] < 0:
             root = DEAR
-        arcs[0] -= root
+        arcs[0] = up(arcs[0] - root)
+        terms.append(root)
     sets, prices = spanning_sets(arcs)
-    return replace(leaf, sets=sets, set_prices=prices, root=np.array(root)), tree
+    made = replace(leaf, sets=sets, set_prices=prices, root=np.array(root))
+    return made, tree, tree_bound(arcs, terms, made)
 
 
 def _best(arcs: Doubles, single_root: bool) -> list[int]:

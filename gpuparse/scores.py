@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TreeDistribution
-from gpuparse.parts import Kind, Parts, as_parts
+from gpuparse.parts import DenseParts, Kind, Parts, as_parts
 from gpuparse.plain.second_order import previous_sibling
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.shifts import is_large, sum_less_greatest
@@ -164,6 +164,16 @@ class Scores:
             single_root=single_root,
             validate_args=self.large,
         )
+
+    def dense(self) -> Scores:
+        """The same without gradients, all pairs scored."""
+        pairs = dict(zip(self.second_order, self.parts, strict=True))
+        every = {
+            kind: DenseParts(x.dense().detach(), self.lengths, kind=kind, validate_args=False)
+            for kind, x in pairs.items()
+        }
+        labels = None if self.labels is None else self.labels.detach()
+        return self._with(self.arcs.detach(), labels, every.get("siblings"), every.get("grandparents"))
 
     def first_order(self) -> Scores:
         """The arcs and labels alone."""

@@ -56,7 +56,7 @@ def verify(
     if parse.heads.shape != scores.arcs.shape[:2]:
         sizes = [x - 1 for x in (parse.heads.shape[-1], scores.arcs.shape[1])]
         raise ValueError(f"parse is of sentences of up to {sizes[0]} words, scores are of up to {sizes[1]}")
-    found, constraints = [], tuple(constraints)
+    found, constraints, scores = [], tuple(constraints), scores.dense()
     for b in range(len(scores.arcs)):
         try:
             sentence = Single.of(scores, b, single_root)
@@ -113,7 +113,11 @@ def _verify(sentence: Single, parse: Any, b: int, projective: bool, constraints:
 def leaf_bound(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> float:
     """What no tree of a leaf scores more than."""
     leaf.check(len(sentence.arcs), sentence.labels.shape[2])
-    arcs, terms = tree_part(sentence, leaf, known, projective)
+    return tree_bound(*tree_part(sentence, leaf, known, projective), leaf)
+
+
+def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
+    """The best head of every word, with what sets of words bring, and the rest."""
     for inside, price in zip(leaf.sets, leaf.set_prices.tolist(), strict=True):
         entering = np.ix_(~inside, inside)
         if price == math.inf and arcs[entering].max(initial=-math.inf) > -math.inf:
@@ -172,26 +176,24 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
 def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Doubles) -> Doubles:
     """The best children of each node p, less their penalties, if it hangs from g [p, g]; or [p, 1]."""
     N, siblings = len(y), sentence.siblings
-    found = np.zeros((N, 1 if grandparents is None else N))
+    sibling = y[None] if siblings is None else siblings
+    child = -y[None] if grandparents is None else up(grandparents - y)  # [g, p, c]
+    child[:, 0] = -y[0]
+    child[:, np.isneginf(arcs)] = -np.inf
     must = np.isfinite(arcs) & (np.isfinite(arcs).sum(0) == 1)  # the only head of a word has it as a child
-    for p in range(N):
-        child = -y[p][None] if grandparents is None or p == 0 else up(grandparents[:, p] - y[p])  # [g, c]
-        child[:, np.isneginf(arcs[p])] = -np.inf
-        if p == 0 and sentence.single_root:
-            found[0] = up(child + (0.0 if siblings is None else siblings[0, 0])).max()
-            continue
-        if siblings is None:
-            some = np.where(must[p], child, np.maximum(child, 0.0))[:, 1:]
-            found[p] = up(
-                some.sum(1) + np.abs(some, where=some > -np.inf, out=np.zeros(some.shape)).sum(1) * N * 2.0**-51
-            )
-            continue
-        for side in (range(p + 1, N), range(p - 1, 0, -1)):
-            best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
-            best[:, p] = 0.0
-            for m in side:
-                best[:, m] = up(best + up(siblings[p, :, m] + child[:, m, None])).max(1)
-                top = best[:, m] if must[p, m] else np.maximum(top, best[:, m])
-                best[:, np.arange(N) != m] = -np.inf if must[p, m] else best[:, np.arange(N) != m]
-            found[p] = up(found[p] + top)
+    found = np.zeros((N, len(child)))
+    if siblings is None:
+        some = np.where(must, child, np.maximum(child, 0.0))[..., 1:]
+        size = np.where(np.isneginf(some), 0.0, np.abs(some)).sum(2)
+        found = up(some.sum(2) + size * (N * 2.0**-51)).T.copy()
+    for p, side in ((p, side) for p in range(N if siblings is not None else 0) for side in (1, -1)):
+        best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
+        best[:, p] = 0.0
+        for m in range(p + 1, N) if side == 1 else range(p - 1, 0, -1):
+            best[:, m] = up(best + up(sibling[p, :, m] + child[:, p, m, None])).max(1)
+            top = best[:, m] if must[p, m] else np.maximum(top, best[:, m])
+            best[:, np.arange(N) != m] = -np.inf if must[p, m] else best[:, np.arange(N) != m]
+        found[p] = up(found[p] + top)
+    if sentence.single_root:
+        found[0] = up(child[:, 0] + (0.0 if siblings is None else siblings[0, 0])).max()
     return found
