@@ -55,7 +55,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     for process in processes:
         assert finish(process) == [f"{RIGHT} True"]
     names = sorted(f.name.split("-")[0] for f in tmp_path.glob("*.so"))
-    assert names == ["mst", "threads"]
+    assert names == ["check", "mst", "threads"]
     assert not list(tmp_path.glob("*.tmp"))
 
 

@@ -112,7 +112,7 @@ def test_promising_arcs() -> None:
         found = made.run()
         exact = gp.decode(scores, "ppc", exact=True)
         rows = (~found.certified & (found.score > -math.inf)).nonzero()[:, 0]
-        arcs = _promising(made, found, rows)
+        arcs = _promising(made, found)[rows]
         for own, b in zip(arcs, rows.tolist(), strict=True):
             n = int(LENGTHS[b])
             assert bool(own[exact.heads[b, 1 : n + 1], torch.arange(1, n + 1)].all())
