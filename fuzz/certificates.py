@@ -159,6 +159,10 @@ def instance(rng: random.Random, n: int, kinds: tuple[str, ...]) -> dict[str, to
         if name == "arcs":
             x = x + shift
         found[name] = (x * scale).to(dtype)
+    if kinds and rng.random() < 0.1:  # pairs that no tree can have
+        x, h, m = found[rng.choice(kinds)], rng.randrange(N), rng.randrange(1, N)
+        found["arcs"][0, h, m] = -math.inf
+        x[0, h, :, m] = x[0, h, m] = 1e4 * scale * 10 ** rng.uniform(0, 8)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         _mask(rng, generator, found[rng.choice(sorted(found))], scale)
     return found

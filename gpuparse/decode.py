@@ -133,6 +133,7 @@ def decode(
         raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
     if method == "auto" and "fallback" in METHODS[chosen].options:
         options = {"fallback": True, **options}
+    scores = scores.without_impossible()
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
     found = METHODS[chosen].run(scores, **trees, proof=proof, **options)
     return _with_proof(scores, found, **trees) if proof else replace(found, proof=None)

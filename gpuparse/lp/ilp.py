@@ -180,6 +180,7 @@ class _Sentence:
         self.score, self.penalty = -math.inf, 0.0
         self.iterations = self.branched = 0
 
+    @np.errstate(over="ignore", invalid="ignore")  # at the end of the range of doubles nothing is proven
     def solve(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
         """Solve it, and again where the horizon has to move."""
         if start is not None:
