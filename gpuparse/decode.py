@@ -29,7 +29,7 @@ from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.parts import KINDS, Kind
 from gpuparse.proofs import Proof
-from gpuparse.proving import complete
+from gpuparse.proving import prove
 from gpuparse.scores import Scores
 from gpuparse.shifts import best_tree
 from gpuparse.trees import as_flag, no_tree_error
@@ -136,20 +136,8 @@ def decode(
     scores = scores.without_impossible()
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
     found = METHODS[chosen].run(scores, **trees, proof=proof, **options)
-    return _with_proof(scores, found, **trees) if proof else replace(found, proof=None)
-
-
-def _with_proof(scores: Scores, found: Parse, *, projective: bool, single_root: bool) -> Parse:
-    """A parse with a proof of each sentence that is certified, made whole of what its method knew. Projective trees
-    without constraints are proven by computing them anew."""
-    known = {} if found.proof is None else found.proof.leaves
-    leaves, scores = {}, scores.dense()
-    for b in found.certified.nonzero()[:, 0].tolist():
-        if projective and b not in known:
-            continue
-        heads = found.heads[b, : int(scores.lengths[b]) + 1].tolist()
-        leaves[b], _ = complete(scores, b, heads, float(found.score[b]), known.get(b), single_root=single_root)
-    return replace(found, proof=Proof(leaves))
+    leaves = {} if found.proof is None else found.proof.leaves
+    return replace(found, proof=prove(scores, found, leaves, **trees) if proof else None)
 
 
 def _choose(scores: Scores, method: str, projective: bool, options: Collection[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gpuparse.ops import MATRIX_TREE
-from gpuparse.proofs import NEVER, Doubles, Leaf, path_of, spanning_sets
+from gpuparse.proofs import NEVER, Doubles, Leaf, Proof, path_of, spanning_sets
 from gpuparse.scores import Scores
 from gpuparse.single import Single, total, up
 from gpuparse.verify import tree_bound, tree_part
@@ -42,6 +42,19 @@ class _Any(Mapping[Any, Any]):
 @dataclass(frozen=True)
 class _Group:
     group: object
+
+
+def prove(
+    scores: Scores, parse: Any, known: Mapping[int, tuple[Leaf, ...]], *, projective: bool, single_root: bool
+) -> Proof:
+    """The proof of a parse: of each sentence that is certified the leaves that are known, made whole. Projective trees
+    without constraints have none: they are proven by computing them anew."""
+    leaves, scores = {}, scores.dense()
+    for b in parse.certified.nonzero()[:, 0].tolist():
+        if b in known or not projective:
+            heads = parse.heads[b, : int(scores.lengths[b]) + 1].tolist()
+            leaves[b], _ = complete(scores, b, heads, float(parse.score[b]), known.get(b), single_root=single_root)
+    return Proof(leaves)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite proves nothing

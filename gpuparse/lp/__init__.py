@@ -1,6 +1,7 @@
 """Trees by linear and integer programs."""
 
 from gpuparse.lp.check import violates
+from gpuparse.lp.constrained import Constrained
 from gpuparse.lp.constraints import (
     Arcs,
     Children,
@@ -16,7 +17,7 @@ from gpuparse.lp.constraints import (
     Words,
 )
 from gpuparse.lp.files import load_constraints
-from gpuparse.lp.ilp import Constrained, best_constrained
+from gpuparse.lp.ilp import best_constrained
 from gpuparse.lp.rows import Box, Row
 
 __all__ = [

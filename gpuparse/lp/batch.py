@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from gpuparse.lp.check import violates
+from gpuparse.lp.constrained import Constrained
 from gpuparse.lp.constraints import Constraint, Projective, Words
-from gpuparse.lp.ilp import Constrained, best_constrained
+from gpuparse.lp.ilp import best_constrained
 from gpuparse.lp.second_order import SecondOrder, hopeful
 from gpuparse.proofs import Leaf
 from gpuparse.scores import Scores

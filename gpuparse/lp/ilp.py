@@ -14,8 +14,8 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from gpuparse import certificates
 from gpuparse.lp.check import as_constraints
+from gpuparse.lp.constrained import Constrained, Float3, Sentence, Tree
 from gpuparse.lp.constraints import Constraint, Words
 from gpuparse.lp.cycles import cycles, fractional_cycles, pairs
 from gpuparse.lp.master import Master
@@ -35,45 +36,11 @@ from gpuparse.proofs import NEVER, Leaf, path_of
 
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Float3 = npt.NDArray[np.floating]  # [N, N, L]
-Tree = tuple[list[int], list[int]]  # heads and labels of the nodes, those of node 0 -1
 Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 WHOLE = 1e-6  # how near to a whole number a value counts as one
 LIKELY = 5  # heads of a word; a cycle of two words by such is ruled out at once
 JOIN = 4  # labelled arcs of one word that join at a time
-
-
-@dataclass(frozen=True)
-class Constrained:
-    """What is known of a sentence.
-
-    Attributes:
-        heads, labels: of the nodes, -1 at node 0; None if no tree was found that satisfies all hard constraints.
-        score: of that tree, less the penalty; -inf without one.
-        bound: no tree that satisfies all hard constraints scores more.
-        certified: the tree is proven best, or it is proven that there is none.
-        iterations: programs solved.
-        variables, rows: of the last one.
-        conflict: constraints that cannot hold together, where there is no tree: none of them can be left out, if there
-            was the time to try.
-        penalty: what the tree pays for soft constraints.
-        branched: how often branch and bound was needed.
-        leaves: what the bound follows from, if that was asked for (``gpuparse.proofs``).
-    """
-
-    heads: list[int] | None
-    labels: list[int] | None
-    score: float
-    bound: float
-    certified: bool
-    iterations: int
-    variables: int
-    rows: int
-    conflict: tuple[str, ...] = ()
-    penalty: float = 0.0
-    branched: int = 0
-    leaves: tuple[Leaf, ...] = ()
 
 
 def best_constrained(
@@ -111,11 +78,26 @@ def best_constrained(
         constraint.check(words)
     if len(table) == 1:
         return Constrained([-1], [-1], 0.0, 0.0, True, 0, 0, 0)
-    sentence = _Sentence(table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds, proof)
+    sentence = Sentence(table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds, proof)
     if not np.isfinite(sentence.best).all():
         lacking = words.name(1 + int(np.argmin(np.isfinite(sentence.best))))
         return _Search(sentence, math.inf).without_tree((f"no head of {lacking}",))
-    return sentence.solve(heads, labels, grow, start)
+    return _solve(sentence, heads, labels, grow, start)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # at the end of the range of doubles nothing is proven
+def _solve(sentence: Sentence, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
+    """Solve it, and again where the horizon has to move."""
+    if start is not None:
+        sentence.look(start)
+    horizon: float | None = first_horizon(-sentence.score, sentence.distances, sentence.best)
+    while True:
+        assert horizon is not None
+        search = _Search(sentence, horizon)
+        answer = search.run(heads, labels, grow, start)
+        horizon = None if answer.certified and answer.heads is not None else search.next_horizon()
+        if horizon is None or time.monotonic() > sentence.end:
+            return answer
 
 
 def _as_scores(scores: Float3, words: Words) -> Doubles:
@@ -145,94 +127,10 @@ def _check_options(heads: int, labels: int, seconds: float) -> None:
         raise ValueError(f"the time limit is {seconds!r}; wanted seconds from 0 on")
 
 
-class _Sentence:
-    """A sentence: its scores as distances from each word's best, and what is known of it.
-
-    Attributes:
-        distances: [N, N, L], not above 0; best: of the words, which was taken off [N - 1].
-        tree, score: the best so far that satisfies all hard constraints; its score is less what was taken off.
-        penalty: what it pays for soft constraints.
-    """
-
-    def __init__(
-        self,
-        scores: Doubles,
-        sizes: Float3 | None,
-        words: Words,
-        constraints: Sequence[Constraint],
-        parts: Sequence[SecondOrder],
-        single_root: bool,
-        end: float,
-        proof: bool,
-    ) -> None:
-        self.words, self.constraints, self.parts, self.end = words, constraints, parts, end
-        self.proof = proof
-        self.of_parts: dict[Row, SecondOrder] = {}  # rows of second-order parts
-        self.sizes = np.abs(scores if sizes is None else sizes)
-        self.best = scores[:, 1:].max((0, 2))
-        self.distances = scores
-        with np.errstate(over="ignore"):
-            self.distances[:, 1:] -= np.where(np.isfinite(self.best), self.best, 0.0)[None, :, None]
-        root = Row((Box(frozenset({0})),), 1, 1, "one word under the root")
-        self.own = [root] if single_root else []
-        self.cycles: set[Row] = set()
-        self.tree: Tree | None = None
-        self.score, self.penalty = -math.inf, 0.0
-        self.iterations = self.branched = 0
-
-    @np.errstate(over="ignore", invalid="ignore")  # at the end of the range of doubles nothing is proven
-    def solve(self, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
-        """Solve it, and again where the horizon has to move."""
-        if start is not None:
-            self.look(start)
-        horizon: float | None = first_horizon(-self.score, self.distances, self.best)
-        while True:
-            assert horizon is not None
-            search = _Search(self, horizon)
-            answer = search.run(heads, labels, grow, start)
-            horizon = None if answer.certified and answer.heads is not None else search.next_horizon()
-            if horizon is None or time.monotonic() > self.end:
-                return answer
-
-    def look(self, tree: Tree) -> tuple[list[Row], list[Row]]:
-        """Rows of trees and parts, and rows of constraints, that a tree violates. It is kept if it satisfies what it
-        must and is the best so far."""
-        own, asked = list(dict.fromkeys(self._own(tree))), list(dict.fromkeys(self._asked(tree)))
-        if not any(row.is_hard for row in (*own, *asked)):
-            arcs = self.distances[tree[0][1:], np.arange(1, len(self.distances)), tree[1][1:]]
-            score = float(arcs.sum()) - penalty([*own, *asked], tree)
-            if score > self.score:
-                self.tree, self.score, self.penalty = tree, score, penalty(asked, tree)
-        return own, asked
-
-    def _own(self, tree: Tree) -> Iterator[Row]:
-        """What it violates of the rows of trees and of second-order parts."""
-        found = list(cycles(tree[0]))
-        self.cycles.update(found)
-        yield from found
-        yield from (row for row in self.own if row.is_violated(*tree))
-        for part in self.parts:
-            for row in part.violated(self.words, *tree):
-                self.of_parts[row] = part
-                yield row
-
-    def _asked(self, tree: Tree) -> Iterator[Row]:
-        """What it violates of the constraints."""
-        for constraint in self.constraints:
-            yield from constraint.violated(self.words, *tree)
-
-    def rounding(self) -> float:
-        """What the score may be off, and a bound beside it, if arcs as far away as the tree can matter."""
-        near = self.distances[:, 1:] >= self.score
-        size = np.where(near, self.sizes[:, 1:], 0.0).max((0, 2), initial=0.0)
-        off = certificates.rounding(1, size).sum() + certificates.rounding(1, np.abs(self.best)).sum()
-        return float(off + certificates.rounding(len(self.distances), -self.score))
-
-
 class _Search:
     """A sentence with what is within a horizon; scores and bounds are less what was taken off."""
 
-    def __init__(self, sentence: _Sentence, horizon: float) -> None:
+    def __init__(self, sentence: Sentence, horizon: float) -> None:
         self.sentence, self.horizon = sentence, horizon
         self.scores = np.where(sentence.distances >= -horizon, sentence.distances, -np.inf)
         self.words, self.constraints = sentence.words, sentence.constraints
@@ -526,12 +424,3 @@ class _Search:
                 return False
             self.sentence.cycles.update(new)
             master.state(new)
-
-
-def penalty(violated: Iterable[Row], tree: Tree) -> float:
-    """What soft rows cost a tree: each what it is off by, times its weight; of those that share a slack the worst."""
-    costs: dict[Hashable, float] = {}
-    for row in violated:
-        if not row.is_hard:
-            costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(*tree))
-    return sum(costs.values())

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from gpuparse.lp.ilp import penalty
+from gpuparse.lp.constrained import penalty
 from gpuparse.lp.master import Master
 from gpuparse.lp.rows import Row
 from tests.lp.test_ilp import LABELS, TAGS, random_constraints, sentence
