@@ -215,7 +215,7 @@ def _changed(rng: random.Random, x: Any) -> Any:
         return x
     if way < 0.7:
         with np.errstate(all="ignore"):
-            return x.astype(rng.choice((np.int64, np.float64, np.bool_, np.complex128)))
+            return np.real(x).astype(rng.choice((np.int64, np.float64, np.bool_, np.complex128)))
     if way < 0.8:
         return x[..., :-1] if x.ndim else x[None]
     return np.concatenate([x, x[:1]]) if x.ndim else x
