@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,8 @@ MOST = 500  # leaves that are split here, where what a method knew is not enough
 DEAR = 2.0**900  # of the root, where every tree has more than one word under it
 
 
-@dataclass(frozen=True)
 class _Any(Mapping[Any, Any]):
     """Rows of constraints that are taken as they come: whoever reads the proof looks at them."""
-
-    made: list[object] = field(default_factory=list)
 
     def __getitem__(self, key: Any) -> Any:
         return _Group(object())
