@@ -198,8 +198,7 @@ class _Search:
             if solution.status is Status.INFEASIBLE:
                 joining = self._feasible()
                 if not joining.any():
-                    self._pay_ray()
-                    return -math.inf, None
+                    return -math.inf if self._has_no_tree() else bound, None
                 if not grow:
                     return bound, None
             elif solution.values is None or solution.prices is None:
@@ -217,14 +216,15 @@ class _Search:
             master.grow(joining)
             master.forbid(self.forbidden)
 
-    def _pay_ray(self) -> None:
-        """Prices for a node without a tree."""
-        ray = self._master.ray() if self.sentence.proof else None
-        if ray is not None and np.abs(ray).max(initial=0.0) > 0:
-            size = self.horizon * self.N / float(np.abs(ray).max())
-            sizes = [sign * size * 2.0**k for sign in (1, -1) for k in (4, 30)]
-            tries = [self._master.price(x * ray, self.forbidden) for x in sizes]
-            self.paid = min(tries, key=lambda found: found.bound).paid
+    def _has_no_tree(self) -> bool:
+        """Whether the solver's prices prove that a node has no tree, as it says; they are kept for the proof."""
+        ray = self._master.ray()
+        short = 0.0 if ray is None else self._master.refutes(ray, self.forbidden)
+        if ray is None or not short > 0:
+            return False
+        if short < math.inf:  # else a word has no head
+            self.paid = self._master.price(ray * (16 * self.N * self.horizon / short), self.forbidden).paid
+        return True
 
     def _leaf(self, path: Path, paid: Doubles) -> Leaf:
         """A branch as a proof has it: arcs take over from pairs what these are worth at most, less what rows of pairs

@@ -76,8 +76,8 @@ class Master:
         self.given: dict[Row, None] = {}
         self._program = Program()
         self._slacks: dict[Hashable, tuple[int, float]] = {}
+        self._counted: dict[int, tuple[Ints, Doubles]] = {}
         self._boxes = _Boxes(self.N, self.L)
-        self._places: dict[int, list[tuple[tuple[npt.NDArray[np.intp], ...], float]]] = {}
         self.grow(first)
         self.state([*(one_head(m) for m in range(1, self.N)), *rows])
 
@@ -164,28 +164,57 @@ class Master:
     def price(self, prices: Doubles | None = None, forbidden: Bools | None = None) -> Prices:
         """All labelled arcs at prices of the rows that they are in, those that are forbidden at -inf; None: prices of
         0, and nothing is forbidden."""
-        reduced, constant, size = self.scores.copy(), 0.0, 0.0
-        spent: dict[Hashable, float] = {}
-        paid = np.zeros(0 if prices is None else len(prices))
-        for r, price in enumerate([] if prices is None else prices.tolist()):
-            row = self.rows[r]
-            if r < self.N - 1 or price == 0.0 or math.isinf(room := row.high if price > 0 else row.low):
-                continue
-            if not row.is_hard:  # the slack must not pay: prices by weight are 1 at most, of all that share it
-                left = max(0.0, 1.0 - spent.get(row.share, 0.0))
-                price = math.copysign(min(abs(price), left * row.weight), price)
-                spent[row.share] = spent.get(row.share, 0.0) + abs(price) / row.weight
-            constant += price * room
-            paid[r] = price
-            size += abs(price) * (abs(room) + sum(abs(weight) for _, weight in self._places_of(r)))
-            for places, weight in self._places_of(r):
-                reduced[places] -= price * weight
+        return self._price(self.scores, prices, forbidden)
+
+    def refutes(self, ray: Doubles, forbidden: Bools) -> float:
+        """By how much prices show that no tree keeps to the rows without what is forbidden, whatever arcs score; they
+        do not if that is not above 0."""
+        return -self._price(np.where(np.isfinite(self.scores), 0.0, -np.inf), ray, forbidden).bound
+
+    def _price(self, scores: Doubles, prices: Doubles | None, forbidden: Bools | None) -> Prices:
+        paid, room = self._payable(np.zeros(0) if prices is None else prices)
+        reduced, off = self._pay(scores, paid)
         if forbidden is not None:
             reduced[forbidden] = -np.inf
-        best = reduced[:, 1:].max((0, 2)) if self.N > 1 else np.zeros(0)
-        noise = certificates.rounding(0, size) + certificates.rounding(0, np.abs(best[np.isfinite(best)])).sum()
-        with np.errstate(over="ignore"):
-            return Prices(reduced, best, constant + float(best.sum()) + float(noise), paid)
+        with np.errstate(over="ignore", invalid="ignore"):
+            best = np.where(np.isneginf(reduced), reduced, reduced + off)[:, 1:].max((0, 2))
+            sums = np.concatenate([room, best])
+            noise = certificates.rounding(0, float(np.abs(sums[np.isfinite(sums)]).sum()))  # of what pairwise sums do
+            return Prices(reduced, best, float(sums.sum()) + noise, paid)
+
+    def _pay(self, scores: Doubles, paid: Doubles) -> tuple[Doubles, Doubles]:
+        """Scores less what rows are paid for, and what each may be off by rounding."""
+        rows = np.nonzero(paid)[0].tolist()
+        counted = [self._cells(r) for r in rows]
+        cells = np.concatenate([np.zeros(0, dtype=np.int64), *(x for x, _ in counted)])
+        prices = np.repeat(paid[rows], [len(x) for x, _ in counted])
+        prices = prices * np.concatenate([np.zeros(0), *(x for _, x in counted)])
+        tables = (np.bincount(cells, x, scores.size).reshape(scores.shape) for x in (prices, np.abs(prices), None))
+        pays, size, terms = tables
+        return scores - pays, 2 * certificates.UNIT * (terms + 2) * (np.abs(scores) + size)
+
+    def _cells(self, r: int) -> tuple[Ints, Doubles]:
+        """The labelled arcs that a row counts, as places in a flat table of all, and how often."""
+        if r not in self._counted:
+            cells = [self._boxes.cells(box) for box in self.rows[r].boxes]
+            weights = np.repeat([box.weight for box in self.rows[r].boxes], [len(x) for x in cells])
+            self._counted[r] = np.concatenate([np.zeros(0, dtype=np.int64), *cells]), weights
+        return self._counted[r]
+
+    def _payable(self, prices: Doubles) -> tuple[Doubles, Doubles]:
+        """Prices that rows can have, and what the rows have at them: none of T1, none of a side that is open."""
+        low, high = (np.array([getattr(row, side) for row in self.rows[: len(prices)]]) for side in ("low", "high"))
+        room = np.where(prices > 0, high, low)
+        paid = np.where(np.isfinite(room), prices, 0.0)
+        paid[: self.N - 1] = 0.0
+        spent: dict[Hashable, float] = {}
+        for r in np.nonzero(paid)[0].tolist():
+            row = self.rows[r]
+            if not row.is_hard:  # the slack must not pay: prices by weight are 1 at most, of all that share it
+                left = max(0.0, 1.0 - spent.get(row.share, 0.0))
+                paid[r] = math.copysign(min(abs(paid[r]), left * row.weight), paid[r])
+                spent[row.share] = spent.get(row.share, 0.0) + abs(paid[r]) / row.weight
+        return paid, paid[paid != 0] * room[paid != 0]
 
     def priced_rows(self, paid: Doubles) -> dict[Row, float]:
         """Rows as they were given that are paid for, T1 left out, with their prices."""
@@ -199,12 +228,6 @@ class Master:
     def ray(self) -> Doubles | None:
         """Prices of the rows that prove, made large, that there is no solution; None where the solver has none."""
         return self._program.ray()
-
-    def _places_of(self, r: int) -> list[tuple[tuple[npt.NDArray[np.intp], ...], float]]:
-        """Where the boxes of a row are in a table of all labelled arcs, with their weights."""
-        if r not in self._places:
-            self._places[r] = [(self._boxes.places(box), box.weight) for box in self.rows[r].boxes]
-        return self._places[r]
 
     def label_classes(self) -> list[Ints]:
         """Labels that no row tells apart."""
@@ -276,10 +299,10 @@ class _Boxes:
             values.append(table[row, arc])
         return np.concatenate(rows), np.concatenate(arcs), np.concatenate(values)
 
-    def places(self, box: Box) -> tuple[npt.NDArray[np.intp], ...]:
-        """Where a box is in a table of all labelled arcs."""
-        heads, words = _places(box.heads, self.N), _places(box.words, self.N)
-        return np.ix_(heads, words, _places(box.labels, self.L))
+    def cells(self, box: Box) -> Ints:
+        """Where a box is in a flat table of all labelled arcs."""
+        heads, words, labels = _places(box.heads, self.N), _places(box.words, self.N), _places(box.labels, self.L)
+        return ((heads[:, None] * self.N + words)[:, :, None] * self.L + labels).ravel()
 
 
 def _places(places: frozenset[int] | None, count: int) -> Ints:
