@@ -152,35 +152,38 @@ def spanning_sets(arcs: Doubles) -> tuple[Bools, Doubles]:
         arcs: scores [N, N], -inf where there is none.
     """
     N = len(arcs)
-    weights = arcs
-    best = weights[:, 1:].max(0)
-    slack = np.full((N, N), np.inf)
-    there = np.isfinite(best)
-    slack[:, 1:][:, there] = best[there] - weights[:, 1:][:, there]
-    group, sets, prices = np.arange(N), [], []
-    up = dict(enumerate(slack.argmin(0).tolist()))  # of every group of words, where its best arc comes from
+    best = arcs.max(0)
+    slack = np.where(np.isfinite(best), best, 0.0) - arcs
+    sets, prices = [], []
+    group = list(range(N))  # which group each word is in
+    members = dict(enumerate(np.eye(N, dtype=bool)))
+    up = slack.argmin(0).tolist()  # of every group, where its best arc comes from
     done = {0}  # groups that hang from the root
     for start in range(1, N):
         path: list[int] = []
-        number = int(group[start])
+        number = group[start]
         while number not in done:
             if number not in path:
                 path.append(number)
-                number = int(group[up[number]])
+                number = group[up[number]]
                 continue
             path, cycle = path[: path.index(number)], path[path.index(number) :]
-            inside = np.isin(group, cycle)
-            number = min(cycle)
-            group[inside] = number
-            entering = slack[:, inside]
-            entering[inside] = np.inf
-            up[number], _ = divmod(int(entering.argmin()), entering.shape[1])
+            inside = members[number]
+            for other in cycle[1:]:
+                inside = inside | members[other]
+            number, words = min(cycle), inside.nonzero()[0]
+            members[number] = inside
+            for word in words.tolist():
+                group[word] = number
+            entering = slack[:, words]
+            entering[words] = np.inf
+            up[number], _ = divmod(int(entering.argmin()), len(words))
             price = float(entering.min())
             sets.append(inside)
             prices.append(price)
             if not np.isfinite(price):  # nothing comes into it: there is no tree
                 return np.array(sets, dtype=bool), np.array(prices)
-            slack[np.ix_(~inside, inside)] -= price
+            slack[:, words] = entering - price  # inside, nothing is looked at again
         done.update(path)
     return np.array(sets, dtype=bool).reshape(len(sets), N), np.array(prices)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,10 +89,13 @@ def _bounded(
     sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles, enough: float
 ) -> tuple[Leaf, float, list[int]]:
     """A leaf with prices, its bound, and the tree that reaches it."""
-    whole, tree, bound = _priced(sentence, replace(leaf, penalties=_within(leaf, most)))
-    for other in _others(sentence, leaf, leaves, heads, most) if bound > enough else ():
+    first = replace(leaf, penalties=_within(leaf, most))
+    whole, tree, bound = first, heads, np.inf
+    if all((heads[m] == h) == bool(has) for h, m, _, has in leaf.path.tolist()):
+        whole, tree, bound = _priced(sentence, first, heads)
+    for other in itertools.chain((first,), _others(sentence, leaf, leaves, heads, most)) if bound > enough else ():
         made, its_tree, own = _priced(sentence, other)
-        if own < bound:
+        if own <= bound:
             whole, bound, tree = made, own, its_tree
         if bound <= enough:
             break
@@ -153,10 +157,11 @@ def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> D
     return np.where(np.isfinite(y), y, most)
 
 
-def _priced(sentence: Single, leaf: Leaf) -> tuple[Leaf, list[int], float]:
-    """A leaf with the prices of the root and of sets of words that prove its best spanning tree; that; its bound."""
+def _priced(sentence: Single, leaf: Leaf, tree: list[int] | None = None) -> tuple[Leaf, list[int], float]:
+    """A leaf with the prices of the root and of sets of words that prove its best spanning tree; that, which may be
+    given, as a guess; its bound."""
     arcs, terms = tree_part(sentence, replace(leaf, root=np.zeros(())), _Any(), True)
-    root, tree = 0.0, _best(arcs, sentence.single_root)
+    root, tree = 0.0, tree or _best(arcs, sentence.single_root)
     if sentence.single_root:
         best = arcs[:, 1:].max(0)
         if tree[1] >= 0 and np.isfinite(best).all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gpuparse import certificates, plain
-from gpuparse.parts import legal_triples
+from gpuparse.parts import Kind, legal_triples
 from gpuparse.scores import Scores
 
 Doubles = npt.NDArray[np.float64]
@@ -33,13 +34,12 @@ class Single:
     @classmethod
     def of(cls, scores: Scores, b: int, single_root: bool) -> Single:
         at, N = slice(int(scores.lengths[b]) + 1), int(scores.lengths[b]) + 1
-        arcs = _double(scores.arcs[b, at, at])
+        arcs = _double(scores.arcs[b, at, at]).copy()
         arcs[:, 0], arcs[np.arange(N), np.arange(N)] = -np.inf, -np.inf
         labels = np.zeros((N, N, 1)) if scores.labels is None else _double(scores.labels[b, at, at])
         pairs: dict[str, Doubles | None] = {"grandparents": None, "siblings": None}
         for kind, parts in zip(scores.second_order, scores.parts, strict=True):
-            read = legal_triples(kind, torch.tensor([N - 1]), N)[0].numpy()
-            pairs[kind] = np.where(read, _double(parts.dense()[b, at, at, at]), -np.inf)
+            pairs[kind] = np.where(_read(kind, N), _double(parts.dense()[b, at, at, at]), -np.inf)
         return cls(arcs, labels, pairs["grandparents"], pairs["siblings"], single_root)
 
     def parts(self, heads: Sequence[int], labels: Sequence[int] | None) -> list[float]:
@@ -80,8 +80,14 @@ class Single:
         return 4 * off + LEAST * len(self.arcs) ** 2
 
 
+@lru_cache(maxsize=64)
+def _read(kind: Kind, N: int) -> npt.NDArray[np.bool_]:
+    """Which pairs a sentence of N nodes has."""
+    return legal_triples(kind, torch.tensor([N - 1]), N)[0].numpy()
+
+
 def _double(x: Tensor) -> Doubles:
-    return x.detach().double().cpu().numpy().copy()
+    return x.detach().double().cpu().numpy()
 
 
 def best_projective(sentence: Single) -> float:

@@ -12,12 +12,12 @@ Rows of pairs (``gpuparse.lp.cuts`` says why trees keep to them) and of constrai
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float64
 from torch import Tensor
@@ -26,9 +26,7 @@ from gpuparse import certificates
 from gpuparse.proofs import TRIANGLE, Leaf, Proof, check_cover
 from gpuparse.rows_paid import pay_rows, row_key
 from gpuparse.scores import Scores
-from gpuparse.single import Single, best_projective, crosses, is_tree, total, up
-
-Doubles = npt.NDArray[np.float64]
+from gpuparse.single import Doubles, Single, best_projective, crosses, is_tree, total, up
 
 
 def verify(
@@ -118,14 +116,13 @@ def leaf_bound(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projectiv
 
 def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
     """The best head of every word, with what sets of words bring, and the rest."""
-    for inside, price in zip(leaf.sets, leaf.set_prices.tolist(), strict=True):
-        entering = np.ix_(~inside, inside)
-        if price == math.inf and arcs[entering].max(initial=-math.inf) > -math.inf:
+    for inside in leaf.sets[leaf.set_prices == math.inf]:
+        if arcs[np.ix_(~inside, inside)].max(initial=-math.inf) > -math.inf:
             raise ValueError("a set of words has no such price")
-        if price == math.inf:
-            return -math.inf
-        arcs[entering] = up(arcs[entering] + price)
-        terms.append(-price)
+        return -math.inf
+    entered = (~leaf.sets).T.astype(np.float64) @ (leaf.sets * leaf.set_prices[:, None])
+    arcs = up(arcs + up(entered * (1.0 + (len(leaf.sets) + 1) * 2.0**-51)))
+    terms += (-leaf.set_prices).tolist()
     terms += arcs[:, 1:].max(0).tolist()
     try:
         return float(np.nextafter(math.fsum(terms), math.inf))
@@ -176,21 +173,23 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
 def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Doubles) -> Doubles:
     """The best children of each node p, less their penalties, if it hangs from g [p, g]; or [p, 1]."""
     N, siblings = len(y), sentence.siblings
-    sibling = y[None] if siblings is None else siblings
-    child = -y[None] if grandparents is None else up(grandparents - y)  # [g, p, c]
+    child = -y[None] if grandparents is None else grandparents - y  # [g, p, c]
     child[:, 0] = -y[0]
     child[:, np.isneginf(arcs)] = -np.inf
     must = np.isfinite(arcs) & (np.isfinite(arcs).sum(0) == 1)  # the only head of a word has it as a child
     found = np.zeros((N, len(child)))
     if siblings is None:
-        some = np.where(must, child, np.maximum(child, 0.0))[..., 1:]
-        size = np.where(np.isneginf(some), 0.0, np.abs(some)).sum(2)
-        found = up(some.sum(2) + size * (N * 2.0**-51)).T.copy()
-    for p, side in ((p, side) for p in range(N if siblings is not None else 0) for side in (1, -1)):
+        found = size = np.maximum(child, 0.0)[..., 1:].sum(2)
+        if must.any():
+            less = np.where(must, np.minimum(child, 0.0), 0.0)[..., 1:]
+            found, size = found + less.sum(2), size - np.where(np.isneginf(less), 0.0, less).sum(2)
+        found = up(found + size * ((N + 1) * 2.0**-51)).T.copy()
+    for p, side in itertools.product(range(0 if siblings is None else N), (1, -1)):
+        assert siblings is not None
         best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
         best[:, p] = 0.0
         for m in range(p + 1, N) if side == 1 else range(p - 1, 0, -1):
-            best[:, m] = up(best + up(sibling[p, :, m] + child[:, p, m, None])).max(1)
+            best[:, m] = up(best + up(siblings[p, :, m] + up(child[:, p, m, None]))).max(1)
             top = best[:, m] if must[p, m] else np.maximum(top, best[:, m])
             best[:, np.arange(N) != m] = -np.inf if must[p, m] else best[:, np.arange(N) != m]
         found[p] = up(found[p] + top)

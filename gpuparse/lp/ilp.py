@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 
 import numpy as np
 import numpy.typing as npt
@@ -240,7 +240,8 @@ class _Search:
                 kind, (first, *rest) = sentence.of_parts[row].parts.kind, row.boxes
                 child = [rest[0] if math.isinf(row.weight) else first] if kind == "grandparents" else row.boxes
                 for box in child:
-                    y[np.ix_(sorted(box.heads or ()), sorted(box.words or ()))] -= price * box.weight
+                    for arc in product(box.heads or (), box.words or ()):
+                        y[arc] -= price * box.weight
             elif row not in sentence.cycles and row not in sentence.own:
                 boxes += [(len(rows), box.weight, box) for box in row.boxes]
                 rows.append((row.low, row.high, row.weight, 0.0, price))

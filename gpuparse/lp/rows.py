@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 Places = frozenset[int] | None
 """Some nodes or labels; None is all of them."""
@@ -65,6 +66,13 @@ class Row:
     def group(self) -> Hashable:
         """What rows have in common of which only the one that costs most is paid for: ``share``, or they are alike."""
         return (self.boxes, self.low, self.high, self.weight, self.why) if self.share is None else self.share
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.boxes, self.low, self.high, self.why, self.weight, self.share))
+
+    def __hash__(self) -> int:  # asked for again and again
+        return self._hash
 
     @property
     def is_hard(self) -> bool:
