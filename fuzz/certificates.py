@@ -159,10 +159,12 @@ def instance(rng: random.Random, n: int, kinds: tuple[str, ...]) -> dict[str, to
         if name == "arcs":
             x = x + shift
         found[name] = (x * scale).to(dtype)
-    if kinds and rng.random() < 0.1:  # pairs that no tree can have
-        x, h, m = found[rng.choice(kinds)], rng.randrange(N), rng.randrange(1, N)
-        found["arcs"][0, h, m] = -math.inf
-        x[0, h, :, m] = x[0, h, m] = 1e4 * scale * 10 ** rng.uniform(0, 8)
+    if kinds and rng.random() < 0.1:  # pairs that no tree can have, or no good one
+        kind, h, m = rng.choice(kinds), rng.randrange(N), rng.randrange(1, N)
+        large = 1e4 * scale * 10 ** rng.uniform(0, 8)
+        found["arcs"][0, h, m] = -math.inf if rng.random() < 0.5 else max(-large * 1e6, torch.finfo(dtype).min)
+        found[kind][0, h, m] = large  # h -> m is the arc above, or that of the sibling
+        found[kind][(0, slice(None), h, m) if kind == "grandparents" else (0, h, slice(None), m)] = large
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         _mask(rng, generator, found[rng.choice(sorted(found))], scale)
     return found

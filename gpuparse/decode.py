@@ -20,6 +20,7 @@ from gpuparse.bp.parsing import believe, best_trees
 from gpuparse.distributions import SecondOrderTrees
 from gpuparse.dual.fallback import decompose
 from gpuparse.dual.steps import Step, check_step
+from gpuparse.impossible import without_impossible
 from gpuparse.lp import Constraint, Words
 from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
 from gpuparse.lp.brute import solve_all
@@ -133,11 +134,15 @@ def decode(
         raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
     if method == "auto" and "fallback" in METHODS[chosen].options:
         options = {"fallback": True, **options}
-    scores = scores.without_impossible()
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
-    found = METHODS[chosen].run(scores, **trees, proof=proof, **options)
+    asked: dict[str, Any] = {**trees, "every_tree": "constraints" not in options}
+    near = without_impossible(scores, **asked)
+    found = METHODS[chosen].run(near, **trees, proof=proof, **options)
+    nearer = without_impossible(near, **asked, known=found.heads) if near.looks else near
+    if nearer is not near:  # with the tree that is now known: once more, more finely
+        near, found = nearer, METHODS[chosen].run(nearer, **trees, proof=proof, **options)
     leaves = {} if found.proof is None else found.proof.leaves
-    return replace(found, proof=prove(scores, found, leaves, **trees) if proof else None)
+    return replace(found, proof=prove(scores, near, found, leaves, **trees) if proof else None)
 
 
 def _choose(scores: Scores, method: str, projective: bool, options: Collection[str]) -> str:

@@ -18,7 +18,8 @@ from gpuparse.verify import tree_bound, tree_part
 
 TRIED = 20  # other leaves whose numbers are tried
 MOST = 500  # leaves that are split here, where what a method knew is not enough
-DEAR = 2.0**900  # of the root, where every tree has more than one word under it
+MANY = 2.0**10  # times the size of all arcs: the price of the root, where every tree has more than one word under it
+DEAREST = 2.0**1000
 
 
 class _Any(Mapping[Any, Any]):
@@ -43,34 +44,47 @@ class _Group:
 
 
 def prove(
-    scores: Scores, parse: Any, known: Mapping[int, tuple[Leaf, ...]], *, projective: bool, single_root: bool
+    scores: Scores,
+    near: Scores,
+    parse: Any,
+    known: Mapping[int, tuple[Leaf, ...]],
+    *,
+    projective: bool,
+    single_root: bool,
 ) -> Proof:
     """The proof of a parse: of each sentence that is certified the leaves that are known, made whole. Projective trees
-    without constraints have none: they are proven by computing them anew."""
+    without constraints have none: they are proven by computing them anew.
+
+    Args:
+        near: the scores without what cannot matter (``gpuparse.impossible``).
+    """
+    same = near is scores
     leaves, scores = {}, scores.dense()
+    near = scores if same else near.dense()
     for b in parse.certified.nonzero()[:, 0].tolist():
         if b in known or not projective:
             heads = parse.heads[b, : int(scores.lengths[b]) + 1].tolist()
-            leaves[b], _ = complete(scores, b, heads, float(parse.score[b]), known.get(b), single_root=single_root)
+            sentence, score = Single.of(scores, b, single_root), float(parse.score[b])
+            own = sentence if same else Single.of(near, b, single_root)
+            leaves[b], _ = complete(sentence, heads, score + own.rounding(score), known.get(b))
     return Proof(leaves)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite proves nothing
 def complete(
-    scores: Scores, b: int, heads: list[int], score: float, leaves: tuple[Leaf, ...] | None, *, single_root: bool
+    sentence: Single, heads: list[int], enough: float, leaves: tuple[Leaf, ...] | None
 ) -> tuple[tuple[Leaf, ...], float]:
     """The leaves of a sentence with prices of sets, and the bound that follows.
 
     Args:
         heads: of its tree, [N] with -1 at node 0.
+        enough: a bound that is no better need not be looked for.
         leaves: None: arcs take over the best of their pairs.
     """
-    sentence = Single.of(scores, b, single_root)
     over = sentence.over()
     most = np.where(np.isneginf(over), NEVER, over).sum(0)
     if leaves is None:
         leaves = (Leaf(path_of(()), most),)
-    enough = score + sentence.rounding(score)
     made, bounds, left = [], [], MOST
     todo = list(reversed(leaves))
     while todo:
@@ -135,8 +149,9 @@ def _allowed(leaf: Leaf, N: int) -> Any:
 
 
 def _within(leaf: Leaf, most: Doubles) -> Doubles:
-    """Penalties: of arcs that the leaf has not more than the most, so that no star has them."""
-    own = np.where(_allowed(leaf, len(most)), leaf.penalties, most + 2.0**-30 * np.abs(most))
+    """Penalties: of arcs that the leaf has not, or that cannot matter, more than the most, so that no star has them."""
+    known = _allowed(leaf, len(most)) & (leaf.penalties > NEVER)
+    own = np.where(known, leaf.penalties, most + 2.0**-30 * np.abs(most))
     return np.maximum(own, NEVER)  # with room for sums
 
 
@@ -166,9 +181,9 @@ def _priced(sentence: Single, leaf: Leaf, tree: list[int] | None = None) -> tupl
         best = arcs[:, 1:].max(0)
         if tree[1] >= 0 and np.isfinite(best).all():
             value = total(arcs[tree[1:], range(1, len(tree))].tolist())
-            root = min(max(0.0, total(best.tolist()) - value), DEAR)
+            root = min(max(0.0, total(best.tolist()) - value), DEAREST)
         elif tree[1] < 0:
-            root = DEAR
+            root = min(MANY * float(np.abs(arcs[np.isfinite(arcs)]).sum()), DEAREST)
         arcs[0] = up(arcs[0] - root)
         terms.append(root)
     sets, prices = spanning_sets(arcs)

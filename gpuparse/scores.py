@@ -175,22 +175,9 @@ class Scores:
         labels = None if self.labels is None else self.labels.detach()
         return self._with(self.arcs.detach(), labels, every.get("siblings"), every.get("grandparents"))
 
-    def without_impossible(self) -> Scores:
-        """The same with pairs forbidden one of whose arcs is, where they are dense: no tree has them, so that none is
-        too large for what trees can have."""
-        if not any(isinstance(parts, DenseParts) for parts in self.parts):
-            return self
-        never = self.fold_labels().arcs.detach().isneginf()
-        found: dict[str, Parts | None] = {"siblings": self.siblings, "grandparents": self.grandparents}
-        for kind, parts in zip(self.second_order, self.parts, strict=True):
-            if isinstance(parts, DenseParts):
-                one = never[:, :, :, None] | (never[:, None] if kind == "grandparents" else never[:, :, None])
-                if kind == "siblings":  # (h, h, m): a first child has no sibling
-                    first = torch.eye(never.shape[1], dtype=torch.bool, device=never.device)[..., None]
-                    one = torch.where(first, never[:, :, None], one)
-                values = parts.values.masked_fill(one, -torch.inf)
-                found[kind] = DenseParts(values, self.lengths, kind=kind, validate_args=False)
-        return self._with(self.arcs, self.labels, found["siblings"], found["grandparents"])
+    def with_parts(self, siblings: Parts | None, grandparents: Parts | None) -> Scores:
+        """The same arcs and labels with other families of pairs, which are not checked."""
+        return self._with(self.arcs, self.labels, siblings, grandparents)
 
     def first_order(self) -> Scores:
         """The arcs and labels alone."""

@@ -23,6 +23,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from gpuparse import certificates
+from gpuparse.impossible import without_impossible
 from gpuparse.proofs import TRIANGLE, Leaf, Proof, check_cover
 from gpuparse.rows_paid import pay_rows, row_key
 from gpuparse.scores import Scores
@@ -49,26 +50,27 @@ def verify(
     """
     if not isinstance(getattr(parse, "proof", None), Proof):
         raise ValueError("parse has no proof; decode with proof=True")
-    if len(parse.heads) != len(scores.arcs):
-        raise ValueError(f"parse is of {len(parse.heads)} sentences, scores are of {len(scores.arcs)}")
     if parse.heads.shape != scores.arcs.shape[:2]:
-        sizes = [x - 1 for x in (parse.heads.shape[-1], scores.arcs.shape[1])]
-        raise ValueError(f"parse is of sentences of up to {sizes[0]} words, scores are of up to {sizes[1]}")
+        of = [f"{len(x)} sentences of up to {x.shape[1] - 1} words" for x in (parse.heads, scores.arcs)]
+        raise ValueError(f"parse is of {of[0]}, scores are of {of[1]}")
     found, constraints, scores = [], tuple(constraints), scores.dense()
+    asked: dict[str, Any] = {"projective": projective, "single_root": single_root, "every_tree": not constraints}
+    near = without_impossible(scores, **asked, known=parse.heads.long().clamp(-1, scores.arcs.shape[1] - 1))
     for b in range(len(scores.arcs)):
         try:
-            sentence = Single.of(scores, b, single_root)
+            sentence, possible = Single.of(scores, b, single_root), Single.of(near, b, single_root)
             seen = words[b] if words is not None else None
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
-                found.append(_verify(sentence, parse, b, projective, constraints, seen))
+                found.append(_verify(sentence, possible, parse, b, projective, constraints, seen))
         except (ValueError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"proof of sentence {b}: {error}") from error
     return torch.tensor(found, dtype=torch.float64)
 
 
-def _verify(sentence: Single, parse: Any, b: int, projective: bool, constraints: tuple[Any, ...], words: Any) -> float:
-    N, certified = len(sentence.arcs), bool(parse.certified[b])
-    heads = [int(x) for x in parse.heads[b].tolist()]
+def _verify(
+    sentence: Single, near: Single, parse: Any, b: int, projective: bool, constraints: tuple[Any, ...], words: Any
+) -> float:
+    N, certified, heads = len(sentence.arcs), bool(parse.certified[b]), [int(x) for x in parse.heads[b].tolist()]
     score, bound = float(parse.score[b]), float(parse.bound[b])
     if certified or heads[1] >= 0:
         own = None if parse.labels is None else [int(x) for x in parse.labels[b].tolist()]
@@ -95,7 +97,7 @@ def _verify(sentence: Single, parse: Any, b: int, projective: bool, constraints:
         return math.inf
     if certified and bound != score:
         raise ValueError(f"it is certified, and its bound is {bound!r}, not its score {score!r}")
-    allowed = sentence.rounding(bound)
+    allowed = near.rounding(bound)
     if leaves is None:
         proven = best_projective(sentence) if projective else math.inf
     else:
@@ -133,8 +135,7 @@ def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
 def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> tuple[Doubles, list[float]]:
     """The arcs of which every word has one, with all that they bring and pay [N, N], and what comes besides."""
     table = up(sentence.arcs[:, :, None] + sentence.labels)
-    grandparents, terms = sentence.grandparents, []
-    y = leaf.penalties
+    grandparents, terms, y = sentence.grandparents, [], leaf.penalties
     for h, m, label, has in leaf.path.tolist():
         own = table[h, m, :].copy() if label < 0 else table[h, m, label].copy()
         if has:
