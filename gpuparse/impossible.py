@@ -19,6 +19,7 @@ from gpuparse.scores import Scores
 from gpuparse.trees import is_word
 
 ROUNDS = 2  # the second has better bounds
+FAR = 2.0**13  # times as far from the first-order bound as a tree that is known: a mask, not only a bad arc
 
 
 def without_impossible(
@@ -68,7 +69,7 @@ def _forbid(scores: Scores, never: Bool[Tensor, "B N N"]) -> Scores:
 def _masked(
     scores: Scores, projective: bool, single_root: bool, known: Int[Tensor, "B N"] | None
 ) -> Bool[Tensor, "B N N"]:
-    """Arcs without which a tree is better than any with them."""
+    """Arcs that are masked: without them a tree is better by far than any with them."""
     N = scores.arcs.shape[1]
     most = scores.fold_labels().arcs.detach().double()
     for kind, parts in zip(scores.second_order, scores.parts, strict=True):
@@ -82,5 +83,6 @@ def _masked(
     score = scores.total(heads).detach()  # -inf without a tree
     if known is not None:
         score = torch.maximum(score, scores.total(known).detach())
-    away = best.sum(1) - score + certificates.rounding(N, best.abs().sum(1) + score.abs())
-    return best[:, None] - most > 2 * away[:, None, None]  # nothing where a number is not finite
+    size = best.abs().sum(1) + score.abs()
+    away = best.sum(1) - score + certificates.rounding(N, size)
+    return most.isfinite() & (best[:, None] - most > (FAR * away + size)[:, None, None])
