@@ -1,7 +1,8 @@
 """Certificates against all trees: sentences of up to five words, scores of every size, masks of every kind.
 
-A certified answer has to be the best tree, a bound has to be above it, and where the best tree can be told from the
-others in doubles every exact method has to find and certify it. Sums are exact (``math.fsum``).
+A case is a batch of sentences, each with scores of its own size. A certified answer has to be the best tree, a bound
+has to be above it, and where the best tree can be told from the others in doubles every exact method has to find and
+certify it. Sums are exact (``math.fsum``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ import torch
 import gpuparse as gp
 
 NAME = "certificates"
-COUNT = 100_000
+SENTENCES = 8  # of a case, so that there are 100,000
+COUNT = 12_500
 
 ROUNDING = 2.0**-46  # of the sizes of a tree's parts: what answers may be off
 TOLD_APART = 2.0**-44  # likewise: what trees have to be apart to be told apart in doubles
@@ -73,7 +76,7 @@ def _is_projective(heads: tuple[int, ...]) -> bool:
     return not any(a < c < b < d for a, b in arcs for c, d in arcs)
 
 
-def parts_of(heads: tuple[int, ...], scores: gp.Scores, tables: dict[str, Any]) -> list[float]:
+def parts_of(heads: tuple[int, ...], tables: dict[str, Any]) -> list[float]:
     """The scores of a tree's parts, with the best label of each arc."""
     found = []
     for m in range(1, len(heads)):
@@ -97,60 +100,127 @@ def total(parts: list[float]) -> float:
         return -math.inf
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """Scores of a sentence, and all of its trees: their scores, heads and parts."""
+
+    n: int
+    tensors: dict[str, torch.Tensor]
+    tables: dict[str, Any]
+    every: list[tuple[float, tuple[int, ...], list[float]]]
+    best: float
+    parts: list[float]
+
+    @classmethod
+    def draw(
+        cls, rng: random.Random, kinds: tuple[str, ...], form: Form, *, projective: bool, single_root: bool
+    ) -> Sentence:
+        n = rng.choice((1, 2, 3, 3, 4, 4, 5))
+        tensors = instance(rng, n, kinds, form)
+        tables = {name: x[0].double().tolist() for name, x in tensors.items()}
+        every = [(total(parts := parts_of(t, tables)), t, parts) for t in trees(n, single_root, projective)]
+        best, _, parts = max(every, key=lambda x: x[0])
+        return cls(n, tensors, tables, every, best, parts)
+
+    @property
+    def in_range(self) -> bool:
+        """Whether its trees have sums in doubles."""
+        if self.best == -math.inf:
+            return not any(MOST < max(map(abs, parts)) < math.inf for _, _, parts in self.every)
+        return abs(self.best) <= MOST
+
+    def check(self, parse: gp.Parse, b: int, must: bool) -> bool:
+        """What a parse says of it, as sentence ``b``; whether that is certified."""
+        heads = tuple(parse.heads[b].tolist())
+        heads, rest = heads[: self.n + 1], heads[self.n + 1 :]
+        score, bound, certified = float(parse.score[b]), float(parse.bound[b]), bool(parse.certified[b])
+        own = parts_of(heads, self.tables) if heads[1] >= 0 else [-math.inf]
+        size = sum(map(abs, self.parts))
+        slack = ROUNDING * max(size, sum(map(abs, own)))
+        assert all(x == -1 for x in rest), f"heads past the end: {rest}"
+        assert heads[1] < 0 or heads in [t for _, t, _ in self.every], f"{heads} is no tree"
+        assert heads[1] < 0 or score == total(own) or abs(score - total(own)) <= slack, (
+            f"score {score!r}, not {total(own)!r}"
+        )
+        assert bound >= self.best - ROUNDING * size, f"bound {bound!r} is below the best, {self.best!r}"
+        if certified:
+            assert total(own) >= self.best - slack, f"certified {total(own)!r}, but the best is {self.best!r}"
+            assert bound == score, f"certified, and bound {bound!r} is not score {score!r}"
+            return True
+        others = max((x for x, _, _ in self.every if x < self.best), default=-math.inf)
+        assert not must or self.best - others <= TOLD_APART * size, (
+            f"not certified: score {score!r}, bound {bound!r}, best {self.best!r}, next {others!r}"
+        )
+        return False
+
+
+def batch(rng: random.Random, sentences: list[Sentence]) -> gp.Scores:
+    """The scores of several, with anything where they are not read."""
+    N = 1 + max(sentence.n for sentence in sentences)
+    filler = rng.choice((0.0, math.nan, 1e30, -math.inf))
+    found = {}
+    for name, first in sentences[0].tensors.items():
+        nodes = 2 if name in ("arcs", "labels") else 3
+        x = torch.full((len(sentences), *[N] * nodes, *first.shape[1 + nodes :]), filler, dtype=first.dtype)
+        for row, sentence in zip(x, sentences, strict=True):
+            row[(slice(sentence.n + 1),) * nodes] = sentence.tensors[name][0]
+        found[name] = x
+    return gp.Scores(found.pop("arcs"), torch.tensor([sentence.n for sentence in sentences]), **found)
+
+
 def one(rng: random.Random, directory: Path) -> str:
-    """One sentence by one method."""
+    """Some sentences by one method. Those without a tree are asked for one by one: they have to be refused."""
     method, options, kinds, must = rng.choice(WAYS)
     kinds_ = rng.choice(kinds)
     projective = method == "eisner" or (method in ("ilp", "bp") and rng.random() < 0.3)
-    single_root = rng.random() < 0.7
-    n = rng.choice((1, 2, 3, 3, 4, 4, 5))
-    tensors = instance(rng, n, kinds_)
-    scores = gp.Scores(tensors.pop("arcs"), **tensors)
-    tables = {name: x[0].double().tolist() for name, x in (("arcs", scores.arcs), *tensors.items())}
-    every = [(total(parts := parts_of(t, scores, tables)), t, parts) for t in trees(n, single_root, projective)]
-    best, _, parts = max(every, key=lambda x: x[0])
-    if MOST < abs(best) < math.inf or any(MOST < max(map(abs, x)) < math.inf for _, _, x in every if best == -math.inf):
-        return "out of range"
-    where = f"{method} {options}, {kinds_}, n = {n}, projective = {projective}, single_root = {single_root}"
-    try:
-        found = gp.decode(scores, method, projective=projective, single_root=single_root, **options)
-    except ValueError as error:
-        assert best == -math.inf, f"{where}: refused: {error}"
+    family = {"projective": projective, "single_root": rng.random() < 0.7}
+    form = Form.draw(rng)
+    where = f"{method} {options}, {kinds_}, {family}"
+    drawn = [Sentence.draw(rng, kinds_, form, **family) for _ in range(SENTENCES)]
+    some = [sentence for sentence in drawn if sentence.in_range]
+    with_tree = [sentence for sentence in some if sentence.best > -math.inf]
+    for sentence in (sentence for sentence in some if sentence.best == -math.inf):
+        try:
+            gp.decode(batch(rng, [sentence]), method, **family, **options)
+        except ValueError:
+            continue
+        raise AssertionError(f"{where}: there is no tree, and no ValueError")
+    if not with_tree:
         return "no tree"
-    assert best > -math.inf, f"{where}: there is no tree, and no ValueError"
-    heads = tuple(found.heads[0].tolist())
-    own = parts_of(heads, scores, tables) if heads[1] >= 0 else [-math.inf]
-    size = sum(map(abs, parts))
-    slack = ROUNDING * max(size, sum(map(abs, own)))
-    score, bound, certified = float(found.score[0]), float(found.bound[0]), bool(found.certified[0])
-    assert heads[1] < 0 or heads in trees(n, single_root, projective), f"{where}: {heads} is no tree"
-    assert heads[1] < 0 or score == total(own) or abs(score - total(own)) <= slack, (
-        f"{where}: score {score!r}, not {total(own)!r}"
-    )
-    assert bound >= best - ROUNDING * size, f"{where}: bound {bound!r} is below the best, {best!r}"
-    if certified:
-        assert total(own) >= best - slack, f"{where}: certified {total(own)!r}, but the best is {best!r}"
-        assert bound == score, f"{where}: certified, and bound {bound!r} is not score {score!r}"
-        return "certified"
-    others = max((x for x, t, _ in every if x < best), default=-math.inf)
-    if must and best - others > TOLD_APART * size:
-        raise AssertionError(
-            f"{where}: not certified: score {score!r}, bound {bound!r}, best {best!r}, next {others!r}"
-        )
-    return "not certified"
+    found = gp.decode(batch(rng, with_tree), method, **family, **options)
+    certified = []
+    for b, sentence in enumerate(with_tree):
+        try:
+            certified.append(sentence.check(found, b, must))
+        except AssertionError as error:
+            raise AssertionError(f"{where}, sentence {b} of {len(with_tree)}, n = {sentence.n}: {error}") from error
+    return "all certified" if all(certified) else "some certified" if any(certified) else "none certified"
 
 
-def instance(rng: random.Random, n: int, kinds: tuple[str, ...]) -> dict[str, torch.Tensor]:
+@dataclass(frozen=True)
+class Form:
+    """What the scores of a batch have in common."""
+
+    dtype: torch.dtype
+    labels: int  # 0: none
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Form:
+        dtype = rng.choice((torch.float32, torch.float64))
+        return cls(dtype, rng.choice((1, 2, 3)) if rng.random() < 0.25 else 0)
+
+
+def instance(rng: random.Random, n: int, kinds: tuple[str, ...], form: Form) -> dict[str, torch.Tensor]:
     """Scores of a sentence: drawn, scaled, masked."""
-    dtype = rng.choice((torch.float32, torch.float64))
+    dtype = form.dtype
     generator = torch.Generator().manual_seed(rng.getrandbits(63))
     low, high = (-37, 27) if dtype == torch.float32 else (-300, 290)  # with room for a shift and a sum
     scale = 10.0 ** rng.choice((0, 0, 0, rng.uniform(-12, 12), rng.uniform(low, high)))
     whole = rng.random() < 0.15  # with ties
     N = n + 1
     shapes = {"arcs": (1, N, N)} | {kind: (1, N, N, N) for kind in kinds}
-    if rng.random() < 0.25:
-        shapes["labels"] = (1, N, N, rng.choice((1, 2, 3)))
+    if form.labels:
+        shapes["labels"] = (1, N, N, form.labels)
     found = {}
     shift = rng.choice((0.0, 0.0, 0.0, 10.0 ** rng.uniform(0, 9))) * rng.choice((-1, 1))
     for name, shape in shapes.items():

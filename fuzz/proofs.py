@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from certificates import MOST, WAYS, instance, parts_of, total, trees
+from certificates import MOST, WAYS, Form, instance, parts_of, total, trees
 
 import gpuparse as gp
 from gpuparse.proofs import NAMES, Leaf, Proof
@@ -46,7 +46,7 @@ def case(rng: random.Random) -> Case | None:
     projective = method == "eisner" or (method in ("ilp", "bp") and rng.random() < 0.3)
     family = {"projective": projective, "single_root": rng.random() < 0.7}
     n = rng.choice((1, 2, 3, 3, 4, 4, 5))
-    tensors = instance(rng, n, rng.choice(kinds))
+    tensors = instance(rng, n, rng.choice(kinds), Form.draw(rng))
     scores = gp.Scores(**tensors)  # type: ignore[arg-type]
     best, _, size = _best(tensors, family)
     if best == -math.inf or size > MOST * 1e-6:  # proofs have room to price what is forbidden
@@ -68,7 +68,7 @@ def _best(tensors: dict[str, torch.Tensor], family: dict[str, bool]) -> tuple[fl
 
 
 def _parts(heads: tuple[int, ...], tables: dict[str, Any]) -> list[float]:
-    return parts_of(heads, None, tables)  # type: ignore[arg-type]
+    return parts_of(heads, tables)
 
 
 def one(rng: random.Random, directory: Path) -> str:

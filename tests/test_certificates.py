@@ -51,7 +51,7 @@ def _best(tensors: dict[str, Tensor], single_root: bool = True) -> tuple[float, 
     tables = {name: x[0].double().tolist() for name, x in tensors.items()}
     every = []
     for heads in all_trees(len(tables["arcs"]) - 1, single_root=single_root, projective=False).tolist():
-        parts = certificates.parts_of(tuple(heads), None, tables)  # type: ignore[arg-type]
+        parts = certificates.parts_of(tuple(heads), tables)
         every.append((certificates.total(parts), sum(map(abs, parts))))
     return max(every)
 
@@ -177,9 +177,9 @@ def test_a_word_without_a_head(method: str) -> None:
 def test_a_small_part_of_the_fuzzing(part: int, tmp_path: Path) -> None:
     """``make fuzz`` runs more of the same cases."""
     outcomes: Counter[str] = Counter()
-    for number in range(100 * part, 100 * (part + 1)):
+    for number in range(25 * part, 25 * (part + 1)):
         try:
             outcomes[certificates.one(random.Random(f"{certificates.NAME}:{number}"), tmp_path)] += 1
         except Exception as error:
             raise AssertionError(f"case {number}: {type(error).__name__}: {error}") from error
-    assert outcomes["certified"] > 50, outcomes
+    assert outcomes["all certified"] > 12, outcomes

@@ -102,26 +102,28 @@ class Whole:
         power = torch.where(horizon.isfinite() & (horizon > 0), power, 0)
         keep = self.total >= -at
         arcs = torch.where(keep, scores.arcs - self.top[:, None], -torch.inf)
-        left_out = (~keep & self.total.isfinite()).flatten(1).any(1)
+        beyond = _nearest(-self.total, ~keep)
         pairs = {}
         for kind, parts in zip(scores.second_order, scores.parts, strict=True):
             dense, side = parts.dense(), 1 if kind == "grandparents" else 2
-            far = dense - self.over[kind].unsqueeze(side) < -at[..., None]
-            left_out |= (far & dense.isfinite()).flatten(1).any(1)
+            away = self.over[kind].unsqueeze(side) - dense
+            far = away > at[..., None]
+            beyond = torch.minimum(beyond, _nearest(away, far))
             pairs[kind] = _ldexp(dense.masked_fill(far, -torch.inf), power)
         near = Scores(_ldexp(arcs, power), scores.lengths, **pairs, validate_args=False)
-        return Near(self, near, horizon, power, left_out)
+        return Near(self, near, horizon, power, beyond)
 
 
 @dataclass(frozen=True)
 class Near:
-    """The scores that are within a horizon, less the words' ``top``, times 2 to ``power``."""
+    """The scores that are within a horizon, less the words' ``top``, times 2 to ``power``; and how far away the nearest
+    part is that is not; inf without any."""
 
     whole: Whole
     scores: Scores
     horizon: Each
     power: Int64[Tensor, " B"]
-    left_out: Bool[Tensor, " B"]
+    nearest: Each
 
     def score(self, value: Each) -> Each:
         """What a value of these scores is as a score of all."""
@@ -129,7 +131,7 @@ class Near:
 
     def bound(self, value: Each) -> Each:
         """The same of a bound: trees beyond the horizon are no better than that."""
-        beyond = torch.where(self.left_out, self.whole.best.sum(1) - self.horizon, -torch.inf)
+        beyond = torch.where(self.nearest < torch.inf, self.whole.best.sum(1) - self.horizon, -torch.inf)
         return torch.maximum(self.score(value), beyond)
 
     def distance(self, value: Each) -> Each:
@@ -141,8 +143,10 @@ class Near:
         distance = self.distance(value)
         reach = self.whole.reach(distance)
         inwards = reach < NEARER * self.horizon
-        outwards = (distance > self.horizon) & self.left_out & (self.horizon < MOST) & (self.horizon > 0)
-        moved = torch.where(outwards, torch.minimum(FURTHER * self.horizon, reach), reach)
+        left_out = self.nearest < torch.inf
+        outwards = (distance > self.horizon) & left_out & (self.horizon < MOST) & (self.horizon > 0)
+        further = torch.maximum(FURTHER * self.horizon, self.whole.reach(self.nearest))  # nothing else is in between
+        moved = torch.where(outwards, torch.minimum(further, reach), reach)
         moved = torch.where(inwards | outwards, moved.clamp(max=MOST), torch.nan)
         return torch.where(self._loses(value), self.whole.range, moved)
 
@@ -197,6 +201,11 @@ class Near:
             return torch.where((distance < 2.0**-RANGE) & coarse[rows], -torch.inf, off)
 
         return off
+
+
+def _nearest(away: Tensor, which: Tensor) -> Each:
+    """The least of some finite distances [B, ..] of each sentence; inf without any."""
+    return torch.where(which & away.isfinite(), away, torch.inf).flatten(1).amin(1)
 
 
 def _finite(x: Tensor) -> Tensor:
