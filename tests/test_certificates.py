@@ -182,4 +182,4 @@ def test_a_small_part_of_the_fuzzing(part: int, tmp_path: Path) -> None:
             outcomes[certificates.one(random.Random(f"{certificates.NAME}:{number}"), tmp_path)] += 1
         except Exception as error:
             raise AssertionError(f"case {number}: {type(error).__name__}: {error}") from error
-    assert sum(count for word, count in outcomes.items() if word.endswith("all certified")) > 12, outcomes
+    assert sum(count for word, count in outcomes.items() if word.endswith("all certified")) > 5, outcomes
