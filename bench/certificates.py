@@ -1,15 +1,22 @@
-"""Certificates on treebanks: every one of them checked by its proof, and what proofs cost.
+"""Certificates on treebanks: every one of them checked by its proof, what proofs cost, and what has become slower.
 
-    python bench/certificates.py [verify] [cost] [--languages english,hungarian] [--first 20]
+    python bench/certificates.py [verify] [cost] [before] [--languages english,hungarian] [--first 20]
 
 verify: all dev sentences by trained second-order parsers, decoded with proofs, which ``gpuparse.verify`` then checks.
-cost: the time of decoding with proofs over that without, batch by batch in turns. Parsers are those of bench/ppc.py
-(trilinear) and of bench/dual.py (both); one that is not there is trained by bench/ppc.py train --kinds trilinear,both.
+cost: the time of decoding with proofs over that without, batch by batch in turns.
+before: the time of decoding over that of another checkout (``--before DIR``), batch by batch in turns.
+
+Parsers are those of bench/ppc.py (trilinear) and of bench/dual.py (both); one that is not there is trained by
+bench/ppc.py train --kinds trilinear,both.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,20 +24,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from commands import RESULTS, Goal, add_treebanks, leave, print_goals, treebanks, whole
+from commands import PROJECT, RESULTS, Goal, Problem, add_treebanks, check_names, leave, print_goals, treebanks, whole
 from ppc_models import KINDS, LANGUAGES, scored
 from timing import LOG, OUT, environment, new_table, print_environment, write_json
 
 import gpuparse as gp
 from gpuparse.proofs import Proof
 
-PARTS = ("verify", "cost")
+PARTS = ("verify", "cost", "before")
 WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # kind of parser, method, options
     ("trilinear", "ppc", {"exact": True}),
     ("trilinear", "auto", {"exact": True}),
     ("both", "dd", {"exact": True}),
 )
+LIMITS = {"What proofs cost": 1.2, "Against another checkout": 1.05}
 COSTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("trilinear", "ppc", {"exact": True}),
     ("trilinear", "ilp", {}),
@@ -137,6 +145,59 @@ def cost(name: str, kind: str, method: str, options: dict[str, Any], args: argpa
     }
 
 
+class Side:
+    """A checkout that decodes batches of a parser's sentences in a process of its own."""
+
+    def __init__(self, checkout: Path, given: dict[str, Any]) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, str(Path(__file__).with_name("side.py"))]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, cwd=checkout, env=environment, text=True, **pipes)  # type: ignore[call-overload]
+        self.checkout = checkout
+        begun = self.ask(given)
+        self.batches = int(begun["batches"])
+        if Path(begun["gpuparse"]).parents[1] != checkout:
+            raise Problem(f"{begun['gpuparse']} was imported, which is not in {checkout}")
+
+    def ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise Problem(f"{self.checkout}: it ended with exit code {self.process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def before(
+    name: str, kind: str, method: str, options: dict[str, Any], args: argparse.Namespace, directory: Path
+) -> Any:
+    """Seconds of this checkout and of another one, in turns; which is first alternates."""
+    limits = {"most": args.words, "first": args.first, "batch_words": args.batch_words}
+    given = {"name": name, "kind": kind, "directory": str(directory.resolve()), "models": str(args.models.resolve())}
+    sides = {now: Side(PROJECT if now else args.before, {**given, **limits}) for now in (True, False)}
+    seconds, certified, sentences, ratios = {True: 0.0, False: 0.0}, {True: 0, False: 0}, 0, []
+    for batch in range(sides[True].batches):
+        own = {}
+        for now in (True, False) if batch % 2 else (False, True):
+            asked = {"batch": batch, "method": method, "options": {**options, "time_limit": args.time_limit}}
+            own[now] = sides[now].ask(asked)
+            seconds[now] += own[now]["seconds"]
+            certified[now] += own[now]["certified"]
+        sentences += own[True]["sentences"]
+        ratios.append(own[True]["seconds"] / own[False]["seconds"])
+        ratio = seconds[True] / seconds[False]
+        LOG.print(f"{name}, {kind}, {method}: {sentences} sentences, {ratio:.3f} × as long as before")
+    for side in sides.values():
+        side.end()
+    times = {"with": seconds[True], "without": seconds[False], "ratio": seconds[True] / seconds[False]}
+    return {"sentences": sentences, **times, "by_batch": ratios, "certified": certified[True], "was": certified[False]}
+
+
 def report_verify(results: dict[str, Any]) -> list[Goal]:
     columns = (">sentences", ">certified", ">verified", ">leaves", ">s decoding", ">s checking")
     table = new_table("Certificates by their proofs", "", *columns)
@@ -149,12 +210,24 @@ def report_verify(results: dict[str, Any]) -> list[Goal]:
 
 
 def report_cost(results: dict[str, Any]) -> list[Goal]:
-    table = new_table("What proofs cost", "", ">sentences", ">s without", ">s with", ">ratio", ">batches, from", ">to")
-    for title, r in results.items():
+    return _report_times(results, "What proofs cost", "without proofs", "with proofs")
+
+
+def report_before(results: dict[str, Any]) -> list[Goal]:
+    return _report_times(results, "Against another checkout", "before", "now")
+
+
+def _report_times(results: dict[str, Any], title: str, one: str, other: str) -> list[Goal]:
+    table = new_table(title, "", ">sentences", f">s {one}", f">s {other}", ">ratio", ">batches, from", ">to")
+    for way, r in results.items():
         seconds = f"{r['without']:.2f}", f"{r['with']:.2f}", f"{r['ratio']:.3f}"
-        table.add_row(title, str(r["sentences"]), *seconds, f"{min(r['by_batch']):.2f}", f"{max(r['by_batch']):.2f}")
+        table.add_row(way, str(r["sentences"]), *seconds, f"{min(r['by_batch']):.2f}", f"{max(r['by_batch']):.2f}")
     OUT.print(table)
-    return [Goal(f"with proofs over without, {title}", r["ratio"], unit=" ×", digits=3) for title, r in results.items()]
+    limit = LIMITS[title]
+    return [
+        Goal(f"{other} over {one}, {way}", r["ratio"], limit, most=True, unit=" ×", digits=3)
+        for way, r in results.items()
+    ]
 
 
 def arguments() -> argparse.Namespace:
@@ -167,14 +240,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--words", type=whole, default=10**9, help="longest sentences; default: all")
     parser.add_argument("--first", type=int, default=0, help="so many sentences of a parser: a trial")
     parser.add_argument("--batch-words", type=whole, default=500)
+    parser.add_argument("--before", type=Path, metavar="DIR", help="a checkout to compare with")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a sentence")
     args = parser.parse_args()
     args.languages, args.kinds = args.languages.split(","), args.kinds.split(",")
-    for given, known in ((args.parts, PARTS), (args.languages, LANGUAGES), (args.kinds, KINDS)):
-        for name in given:
-            if name not in known:
-                parser.error(f"{name!r} is none of {', '.join(known)}")
-    args.parts = args.parts or list(PARTS)
+    check_names(parser, (args.parts, PARTS), (args.languages, LANGUAGES), (args.kinds, KINDS))
+    args.parts = args.parts or [part for part in PARTS if part != "before" or args.before]
+    if "before" in args.parts and args.before is None:
+        parser.error("before: wanted --before DIR, another checkout")
+    args.before = args.before and args.before.resolve()
     return args
 
 
@@ -186,7 +260,11 @@ def main() -> int:
     directory = treebanks(args.treebanks)
     goals: list[Goal] = []
     path = RESULTS / f"certificates{'_trial' if args.first else ''}.json"
-    for part, run, report, ways in (("verify", verify, report_verify, WAYS), ("cost", cost, report_cost, COSTS)):
+    for part, run, report, ways in (
+        ("verify", verify, report_verify, WAYS),
+        ("cost", cost, report_cost, COSTS),
+        ("before", before, report_before, COSTS),
+    ):
         if part not in args.parts:
             continue
         results[part] = {

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,14 @@ def whole(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def check_names(parser: argparse.ArgumentParser, *given: tuple[Sequence[str], Collection[str]]) -> None:
+    """Exit with a line if a name is none of those that are known."""
+    for names, known in given:
+        for name in names:
+            if name not in known:
+                parser.error(f"{name!r} is none of {', '.join(known)}")
 
 
 def settings(values: dict[str, Any]) -> list[str]:

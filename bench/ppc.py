@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from commands import RESULTS, Goal, add_treebanks, leave, print_goals, treebanks, whole
+from commands import RESULTS, Goal, add_treebanks, check_names, leave, print_goals, treebanks, whole
 from enumeration import all_trees
 from ppc_models import KINDS, LANGUAGES, Scored, scored, train
 from ppc_tables import report1, report2, report3
@@ -233,10 +233,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=whole, default=1)
     args = parser.parse_args()
     args.languages, args.kinds = args.languages.split(","), args.kinds.split(",")
-    for given, known in ((args.parts, PARTS), (args.languages, LANGUAGES), (args.kinds, KINDS)):
-        for name in given:
-            if name not in known:
-                parser.error(f"{name!r} is none of {', '.join(known)}")
+    check_names(parser, (args.parts, PARTS), (args.languages, LANGUAGES), (args.kinds, KINDS))
     args.parts = args.parts or list(PARTS)
     return args
 
