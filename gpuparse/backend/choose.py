@@ -65,13 +65,16 @@ def backend_for(device: torch.device) -> Backend | None:
     return backend
 
 
-@torch.compiler.assume_constant_result
 def has_kernel(device_type: str, name: str, number: str) -> bool:
     """Whether the kernel ``name`` serves a kind of device, or the plain torch path does (one warning tells why)."""
     backend, reason = _prepared(device_type, name, number)
     if backend is None:
         _warn(device_type, reason)
     return backend is not None
+
+
+# What torch.compiler.assume_constant_result does, without importing torch._dynamo, which takes as long as torch.
+has_kernel._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _version(package: str) -> str | None:
