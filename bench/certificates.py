@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 LIMITS = {"What proofs cost": 1.2, "Against another checkout": 1.05}
 COSTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("trilinear", "ppc", {"exact": True}),
+    ("trilinear", "ppc", {"exact": True, "threads": 1}),
     ("trilinear", "ilp", {}),
 )
 
@@ -125,14 +126,16 @@ def verify(
 
 
 def cost(name: str, kind: str, method: str, options: dict[str, Any], args: argparse.Namespace, directory: Path) -> Any:
-    """Seconds with proofs and without, in turns; which is first alternates."""
+    """Seconds with proofs and without, in turns, the best of some; which is first alternates."""
     sums = {True: 0.0, False: 0.0}
     sentences, ratios = 0, []
     for number, scores in enumerate(batches(name, kind, args, directory)):
-        own = {}
-        for proof in (True, False) if number % 2 else (False, True):
-            _, own[proof] = timed(scores, method, options, time_limit=args.time_limit, proof=proof)
-            sums[proof] += own[proof]
+        own = {True: math.inf, False: math.inf}
+        for turn in range(args.repeats):
+            for proof in (True, False) if (number + turn) % 2 else (False, True):
+                _, seconds = timed(scores, method, options, time_limit=args.time_limit, proof=proof)
+                own[proof] = min(own[proof], seconds)
+        sums = {proof: sums[proof] + own[proof] for proof in sums}
         ratios.append(own[True] / own[False])
         sentences += len(scores.arcs)
         LOG.print(f"{name}, {kind}, {method}: {sentences} sentences, with proofs {own[True] / own[False]:.2f} ×")
@@ -176,16 +179,19 @@ class Side:
 def before(
     name: str, kind: str, method: str, options: dict[str, Any], args: argparse.Namespace, directory: Path
 ) -> Any:
-    """Seconds of this checkout and of another one, in turns; which is first alternates."""
+    """Seconds of this checkout and of another one, in turns, the best of some; which is first alternates."""
     limits = {"most": args.words, "first": args.first, "batch_words": args.batch_words}
     given = {"name": name, "kind": kind, "directory": str(directory.resolve()), "models": str(args.models.resolve())}
     sides = {now: Side(PROJECT if now else args.before, {**given, **limits}) for now in (True, False)}
     seconds, certified, sentences, ratios = {True: 0.0, False: 0.0}, {True: 0, False: 0}, 0, []
     for batch in range(sides[True].batches):
-        own = {}
-        for now in (True, False) if batch % 2 else (False, True):
-            asked = {"batch": batch, "method": method, "options": {**options, "time_limit": args.time_limit}}
-            own[now] = sides[now].ask(asked)
+        asked = {"batch": batch, "method": method, "options": {**options, "time_limit": args.time_limit}}
+        own: dict[bool, dict[str, Any]] = {}
+        for turn in range(args.repeats):
+            for now in (True, False) if (batch + turn) % 2 else (False, True):
+                found = sides[now].ask(asked)
+                own[now] = min(own.get(now, found), found, key=lambda x: x["seconds"])
+        for now in sides:
             seconds[now] += own[now]["seconds"]
             certified[now] += own[now]["certified"]
         sentences += own[True]["sentences"]
@@ -240,6 +246,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--words", type=whole, default=10**9, help="longest sentences; default: all")
     parser.add_argument("--first", type=int, default=0, help="so many sentences of a parser: a trial")
     parser.add_argument("--batch-words", type=whole, default=500)
+    parser.add_argument("--repeats", type=whole, default=3, help="of cost and before, of which the best counts")
     parser.add_argument("--before", type=Path, metavar="DIR", help="a checkout to compare with")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a sentence")
     args = parser.parse_args()
