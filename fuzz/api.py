@@ -413,7 +413,7 @@ def decoding(rng: random.Random) -> str:
         found = tuple(heads[b, 1 : m + 1].tolist())
         assert found in trees(m, single_root, projective), f"heads[{b}] are no tree: {found}"
         below = truth.below_best(parts_of(found))
-        assert below >= -ROUGH, f"heads[{b}] score {below} less than the best"
+        assert below >= -max(ROUGH, truth.largest * 2e-14), f"heads[{b}] score {below} less than the best"
         if score is not None:
             near(score[b], truth.log_z - math.log(truth.total), f"score[{b}]", size=truth.largest * 2e-14)
     return "ok"
