@@ -26,7 +26,7 @@ from gpuparse.lp.ppc import NONE, Answer, Question, Sentence, Witness
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import Units, scaled, total
+from gpuparse.lp.units import MOST, Units, scaled, total
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parts import Parts
 from gpuparse.proofs import NEVER, Leaf, path_of
@@ -116,7 +116,10 @@ def _horizon(sentence: Sentence, left_out: bool) -> float | None:
         or (sentence.tree is None and not sentence.impossible)
     ):
         return None
-    return sentence.units.next_horizon(sentence.score, left_out or sentence.units.leaves_out)
+    found = sentence.units.next_horizon(sentence.score, left_out or sentence.units.leaves_out)
+    if found is None and sentence.impossible and sentence.units.horizon < MOST:
+        return MOST  # there may be more beyond the horizon than was looked at
+    return found
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class _First:
             horizon = units.first_horizon(-near)
         pricing.units[b] = units = units.within(horizon)
         pricing.left_out[b] = False
-        costs = units.triples(p, c, of_triples)
+        costs = pricing.costs(b, triples, of_triples)
         possible = self.trees[0][b, 1] >= 0
         sentence = Sentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
         if possible:
