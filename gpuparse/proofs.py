@@ -6,6 +6,9 @@ bound its trees (``gpuparse.verify`` says how). Proofs can be saved beside a par
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,6 +19,7 @@ import torch
 from safetensors.torch import save
 
 from gpuparse.files import write_bytes
+from gpuparse.quote import quoted
 from gpuparse.tensors import read_tensors
 
 Doubles = npt.NDArray[np.float64]
@@ -83,6 +87,7 @@ class Leaf:
             raise ValueError("prices of rows are not finite")
 
 
+NUMBER = re.compile("[0-9]{1,9}")
 KINDS = {"ints": np.int64, "doubles": np.float64, "bools": np.bool_}
 FORMS = {
     "path": "ints D 4",
@@ -116,6 +121,8 @@ class Proof:
             for number, leaf in enumerate(leaves):
                 for name in NAMES:
                     tensors[f"{b}.{number}.{name}"] = torch.from_numpy(getattr(leaf, name)).contiguous()
+        if Path(path).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         write_bytes(Path(path), save(tensors))
 
     @classmethod
@@ -128,8 +135,10 @@ class Proof:
             number, _, name = rest.partition(".")
             if key == "sentences":
                 continue
-            if not (first.isdecimal() and number.isdecimal() and name in NAMES):
-                raise ValueError(f"{path}: no proof: it has {key[:80]!r}")
+            if not (NUMBER.fullmatch(first) and NUMBER.fullmatch(number) and name in NAMES):
+                raise ValueError(f"{path}: no proof: it has {quoted(key)}")
+            if x.dtype not in (torch.int64, torch.float64, torch.bool):
+                raise ValueError(f"{path}: no proof: {quoted(key)} is of {x.dtype}")
             parts.setdefault(int(first), {}).setdefault(int(number), {})[name] = x.numpy()
         leaves = {}
         for b, those in parts.items():

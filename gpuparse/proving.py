@@ -13,7 +13,7 @@ import torch
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.proofs import NEVER, Doubles, Leaf, Proof, path_of, spanning_sets
 from gpuparse.scores import Scores
-from gpuparse.single import Single, total, up
+from gpuparse.single import Single, plus, total
 from gpuparse.verify import tree_bound, tree_part
 
 TRIED = 20  # other leaves whose numbers are tried
@@ -184,7 +184,7 @@ def _priced(sentence: Single, leaf: Leaf, tree: list[int] | None = None) -> tupl
             root = min(max(0.0, total(best.tolist()) - value), DEAREST)
         elif tree[1] < 0:
             root = min(MANY * float(np.abs(arcs[np.isfinite(arcs)]).sum()), DEAREST)
-        arcs[0] = up(arcs[0] - root)
+        arcs[0] = plus(arcs[0], -root)
         terms.append(root)
     sets, prices = spanning_sets(arcs)
     made = replace(leaf, sets=sets, set_prices=prices, root=np.array(root))

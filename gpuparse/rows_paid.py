@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuparse.proofs import Leaf
-from gpuparse.single import up
+from gpuparse.quote import quoted
+from gpuparse.single import plus
 
 Doubles = npt.NDArray[np.float64]
 
@@ -37,7 +38,7 @@ def pay_rows(table: Doubles, terms: list[float], leaf: Leaf, known: Mapping[Any,
         terms.append(float(np.nextafter(price * room, math.inf)))
         for h, w, x, z in boxes:
             at = np.ix_(h, w, x)
-            table[at] = up(table[at] - np.nextafter(price * z, -math.inf))
+            table[at] = plus(table[at], -np.nextafter(price * z, -math.inf))
 
 
 def row_key(row: Any, shape: tuple[int, ...]) -> Any:
@@ -70,3 +71,13 @@ def _all_cross(boxes: list[Any], low: float, high: float, weight: float) -> bool
         and weight == math.inf
         and all(z == 1.0 for *_, z in boxes)
     )
+
+
+def asked_for(constraints: Any, words: Any, sentences: int) -> tuple[Any, ...]:
+    """The constraints, if they and the words that they look at are what they should be; else a ValueError."""
+    found = tuple(constraints) if isinstance(constraints, Iterable) else (constraints,)
+    if not isinstance(constraints, Iterable) or not all(hasattr(each, "all_rows") for each in found):
+        raise ValueError(f"constraints must be a list of constraints, got {quoted(constraints)}")
+    if found and (not isinstance(words, Sequence) or len(words) != sentences):
+        raise ValueError(f"words: wanted those of {sentences} sentences, which the constraints look at")
+    return found

@@ -18,6 +18,7 @@ from gpuparse.parts import Kind, legal_triples
 from gpuparse.scores import Scores
 
 Doubles = npt.NDArray[np.float64]
+MOST = float(np.finfo(np.float64).max)
 LEAST = 64 * 2.0**-1074  # what steps to the next number add up to where that is 0
 
 
@@ -43,7 +44,9 @@ class Single:
         return cls(arcs, labels, pairs["grandparents"], pairs["siblings"], single_root)
 
     def parts(self, heads: Sequence[int], labels: Sequence[int] | None) -> list[float]:
-        """The scores of a tree's parts."""
+        """The scores of a tree's parts; a ValueError where a label is none."""
+        if labels is not None and not all(0 <= x < self.labels.shape[2] for x in labels[1 : len(heads)]):
+            raise ValueError("its labels are none that there are")
         found = []
         for m, h in enumerate(heads[1:], 1):
             found += [self.arcs[h, m], self.labels[h, m].max() if labels is None else self.labels[h, m, labels[m]]]
@@ -92,7 +95,7 @@ def _double(x: Tensor) -> Doubles:
 
 def best_projective(sentence: Single) -> float:
     """The score of the best projective tree, computed anew in plain torch."""
-    tables = [up(sentence.arcs + sentence.labels.max(2)), sentence.siblings, sentence.grandparents]
+    tables = [plus(sentence.arcs, sentence.labels.max(2)), sentence.siblings, sentence.grandparents]
     arcs, siblings, grandparents = (None if x is None else torch.from_numpy(x)[None] for x in tables)
     lengths = torch.tensor([len(sentence.arcs) - 1])
     assert arcs is not None
@@ -118,6 +121,23 @@ def total(terms: Iterable[float]) -> float:
         return math.fsum(terms)
     except OverflowError:
         return -math.inf
+
+
+def total_up(terms: Sequence[float]) -> float:
+    """A number that is not below the sum; NaN where a term is."""
+    try:
+        return float(np.nextafter(math.fsum(terms), math.inf))
+    except OverflowError:  # to one side or the other
+        return float(np.nextafter(math.fsum(x * 2.0**-64 for x in terms) * 2.0**64, math.inf))
+
+
+def plus(first: Any, *terms: Any) -> Any:
+    """A sum, every step of it rounded up; -inf only where a term is, not where doubles end."""
+    for term in terms:
+        found = first + term
+        lost = np.isneginf(found) & ~np.isneginf(first) & ~np.isneginf(term)
+        first = np.where(lost, -MOST, up(found))
+    return first
 
 
 def up(x: Any) -> Any:

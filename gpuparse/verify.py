@@ -25,9 +25,11 @@ from torch import Tensor
 from gpuparse import certificates
 from gpuparse.impossible import without_impossible
 from gpuparse.proofs import TRIANGLE, Leaf, Proof, check_cover
-from gpuparse.rows_paid import pay_rows, row_key
+from gpuparse.quote import shown
+from gpuparse.rows_paid import asked_for, pay_rows, row_key
 from gpuparse.scores import Scores
-from gpuparse.single import Doubles, Single, best_projective, crosses, is_tree, total, up
+from gpuparse.single import MOST, Doubles, Single, best_projective, crosses, is_tree, plus, total, total_up, up
+from gpuparse.trees import as_flag
 
 
 def verify(
@@ -48,28 +50,26 @@ def verify(
     Returns the bounds that were proven [B], +inf of sentences without a proof, none of which is certified. Raises a
     ``ValueError`` that says of which sentence what does not follow. Waits for the device.
     """
-    if not isinstance(getattr(parse, "proof", None), Proof):
-        raise ValueError("parse has no proof; decode with proof=True")
+    if not isinstance(scores, Scores) or not isinstance(getattr(parse, "proof", None), Proof):
+        raise ValueError("wanted Scores and a parse with a proof; decode with proof=True")
+    projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
     if parse.heads.shape != scores.arcs.shape[:2]:
         of = [f"{len(x)} sentences of up to {x.shape[1] - 1} words" for x in (parse.heads, scores.arcs)]
         raise ValueError(f"parse is of {of[0]}, scores are of {of[1]}")
-    found, constraints, scores = [], tuple(constraints), scores.dense()
+    found, constraints, scores = [], asked_for(constraints, words, len(scores.arcs)), scores.dense()
     asked: dict[str, Any] = {"projective": projective, "single_root": single_root, "every_tree": not constraints}
     near = without_impossible(scores, **asked, known=parse.heads.long().clamp(-1, scores.arcs.shape[1] - 1))
     for b in range(len(scores.arcs)):
         try:
             sentence, possible = Single.of(scores, b, single_root), Single.of(near, b, single_root)
-            seen = words[b] if words is not None else None
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
-                found.append(_verify(sentence, possible, parse, b, projective, constraints, seen))
-        except (ValueError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"proof of sentence {b}: {error}") from error
+                found.append(_verify(sentence, possible, parse, b, projective, constraints, words and words[b]))
+        except (ValueError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"proof of sentence {b}: {shown(str(error))}") from error
     return torch.tensor(found, dtype=torch.float64)
 
 
-def _verify(
-    sentence: Single, near: Single, parse: Any, b: int, projective: bool, constraints: tuple[Any, ...], words: Any
-) -> float:
+def _verify(sentence: Single, near: Single, parse: Any, b: int, projective: bool, asked: Any, words: Any) -> float:
     N, certified, heads = len(sentence.arcs), bool(parse.certified[b]), [int(x) for x in parse.heads[b].tolist()]
     score, bound = float(parse.score[b]), float(parse.bound[b])
     if certified or heads[1] >= 0:
@@ -78,10 +78,8 @@ def _verify(
             raise ValueError("its heads are no tree")
         if projective and crosses(heads[:N]):
             raise ValueError("its arcs cross")
-        if own is not None and not all(0 <= x < sentence.labels.shape[2] for x in own[1:N]):
-            raise ValueError("its labels are none that there are")
         parts = sentence.parts(heads[:N], own)
-        broken = [row for c in constraints for row in c.violated(words, heads[:N], own or [-1] * N)]
+        broken = [row for c in asked for row in c.violated(words, heads[:N], own or [-1] * N)]
         if certified and any(row.is_hard for row in broken):
             raise ValueError(f"it violates a constraint: {next(row.why for row in broken if row.is_hard)}")
         costs: dict[Hashable, float] = {}
@@ -102,11 +100,12 @@ def _verify(
         proven = best_projective(sentence) if projective else math.inf
     else:
         check_cover([leaf.path.tolist() for leaf in leaves])
-        known = {row_key(row, sentence.labels.shape): row for c in constraints for row in c.all_rows(words)}
+        known = {row_key(row, sentence.labels.shape): row for c in asked for row in c.all_rows(words)}
         bounds = [leaf_bound(sentence, leaf, known, projective) for leaf in leaves]
         proven = math.nan if any(map(math.isnan, bounds)) else max(bounds)
     if not proven <= (bound + allowed if math.isfinite(allowed) else bound):
-        raise ValueError(f"what follows is that no tree scores more than {proven!r}, not {bound!r}")
+        hint = "" if leaves or projective else " (of the best projective tree: say projective=True)"
+        raise ValueError(f"what follows is that no tree scores more than {proven!r}, not {bound!r}{hint}")
     return proven
 
 
@@ -125,16 +124,12 @@ def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
     entered = (~leaf.sets).T.astype(np.float64) @ (leaf.sets * leaf.set_prices[:, None])
     arcs = up(arcs + up(entered * (1.0 + (len(leaf.sets) + 1) * 2.0**-51)))
     terms += (-leaf.set_prices).tolist()
-    terms += arcs[:, 1:].max(0).tolist()
-    try:
-        return float(np.nextafter(math.fsum(terms), math.inf))
-    except OverflowError:  # to one side or the other
-        return float(np.nextafter(math.fsum(x * 2.0**-64 for x in terms) * 2.0**64, math.inf))
+    return total_up([*terms, *arcs[:, 1:].max(0).tolist()])
 
 
 def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> tuple[Doubles, list[float]]:
     """The arcs of which every word has one, with all that they bring and pay [N, N], and what comes besides."""
-    table = up(sentence.arcs[:, :, None] + sentence.labels)
+    table = plus(sentence.arcs[:, :, None], sentence.labels)
     grandparents, terms, y = sentence.grandparents, [], leaf.penalties
     for h, m, label, has in leaf.path.tolist():
         own = table[h, m, :].copy() if label < 0 else table[h, m, label].copy()
@@ -148,24 +143,24 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
     for (kind, p, q, c), inside, price in zip(leaf.cuts.tolist(), leaf.cut_sets, leaf.cut_prices.tolist(), strict=True):
         if len({p, q, c}) < 3 or (kind == TRIANGLE and (p == 0 or inside[p])):
             raise ValueError("a cut is none")
-        minus, plus = ([(p, q, c)], [(c, p, 1.0), (q, p, 1.0)])
+        less, more = ([(p, q, c)], [(c, p, 1.0), (q, p, 1.0)])
         if kind == TRIANGLE:
             members = np.nonzero(inside)[0].tolist()
-            minus += [(g, p, x) for g in members for x in (c, q)]
-            plus = [(p, q, -1.0), *((g, p, -1.0) for g in members)]
-        for triple in minus:
+            less += [(g, p, x) for g in members for x in (c, q)]
+            more = [(p, q, -1.0), *((g, p, -1.0) for g in members)]
+        for triple in less:
             assert grandparents is not None
-            grandparents[triple] = up(grandparents[triple] - price)
-        for h, m, sign in plus:
-            table[h, m] = up(table[h, m] - sign * price)
+            grandparents[triple] = plus(grandparents[triple], -price)
+        for h, m, sign in more:
+            table[h, m] = plus(table[h, m], -sign * price)
         terms.append(0.0 if kind == TRIANGLE else price)
     pay_rows(table, terms, leaf, known, projective)
     arcs = table.max(2)
     stars = _stars(sentence, arcs, grandparents, y)  # [p, g]
-    arcs = up(up(arcs + y) + (0.0 if grandparents is None else stars.T))
+    arcs = plus(arcs, y, 0.0 if grandparents is None else stars.T)
     terms += [float(stars[0, 0])] if grandparents is not None else stars[:, 0].tolist()
     if sentence.single_root:
-        arcs[0] = up(arcs[0] - float(leaf.root))
+        arcs[0] = plus(arcs[0], -float(leaf.root))
         terms.append(float(leaf.root))
     arcs[:, 0], arcs[np.arange(len(y)), np.arange(len(y))] = -np.inf, -np.inf
     return arcs, terms
@@ -175,6 +170,8 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
     """The best children of each node p, less their penalties, if it hangs from g [p, g]; or [p, 1]."""
     N, siblings = len(y), sentence.siblings
     child = -y[None] if grandparents is None else grandparents - y  # [g, p, c]
+    if grandparents is not None and np.abs(y).max() > 2.0**1000:
+        child = np.where(np.isneginf(grandparents), -np.inf, np.maximum(child, -MOST))
     child[:, 0] = -y[0]
     child[:, np.isneginf(arcs)] = -np.inf
     must = np.isfinite(arcs) & (np.isfinite(arcs).sum(0) == 1)  # the only head of a word has it as a child
@@ -183,17 +180,18 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
         found = size = np.maximum(child, 0.0)[..., 1:].sum(2)
         if must.any():
             less = np.where(must, np.minimum(child, 0.0), 0.0)[..., 1:]
-            found, size = found + less.sum(2), size - np.where(np.isneginf(less), 0.0, less).sum(2)
+            lost = np.where(np.isneginf(less).any(2), -np.inf, np.maximum(less.sum(2), -MOST))
+            found, size = plus(found, lost), size - np.where(np.isneginf(less), 0.0, less).sum(2)
         found = up(found + size * ((N + 1) * 2.0**-51)).T.copy()
     for p, side in itertools.product(range(0 if siblings is None else N), (1, -1)):
         assert siblings is not None
         best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
         best[:, p] = 0.0
         for m in range(p + 1, N) if side == 1 else range(p - 1, 0, -1):
-            best[:, m] = up(best + up(siblings[p, :, m] + up(child[:, p, m, None]))).max(1)
+            best[:, m] = plus(best, plus(siblings[p, :, m], up(child[:, p, m, None]))).max(1)
             top = best[:, m] if must[p, m] else np.maximum(top, best[:, m])
             best[:, np.arange(N) != m] = -np.inf if must[p, m] else best[:, np.arange(N) != m]
-        found[p] = up(found[p] + top)
+        found[p] = plus(found[p], top)
     if sentence.single_root:
-        found[0] = up(child[:, 0] + (0.0 if siblings is None else siblings[0, 0])).max()
+        found[0] = plus(child[:, 0], 0.0 if siblings is None else siblings[0, 0]).max()
     return found

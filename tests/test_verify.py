@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import gpuparse as gp
 from gpuparse.proofs import NAMES, Leaf, Proof, path_of
@@ -315,8 +316,8 @@ def test_rows_of_arcs_that_cross(low: float, high: float, arcs: list[tuple[int, 
 
 
 def test_what_does_not_belong_together() -> None:
-    _refused(gp.decode(SCORES, "ppc", exact=True), "parse has no proof; decode with proof=True")
-    _refused(None, "parse has no proof")
+    _refused(gp.decode(SCORES, "ppc", exact=True), "a parse with a proof; decode with proof=True")
+    _refused(None, "a parse with a proof")
     assert SCORES.grandparents is not None
     pairs = SCORES.grandparents.dense()
     two = gp.Scores(SCORES.arcs.expand(2, -1, -1), grandparents=pairs.expand(2, -1, -1, -1))
@@ -415,3 +416,69 @@ def test_files_that_are_no_proofs(tmp_path: Path) -> None:
         path.write_bytes(text)
         with pytest.raises(ValueError, match="no proof"):
             Proof.load(path)
+
+
+def test_sums_that_leave_the_range_of_doubles() -> None:
+    """Sums of huge prices would become -inf, below every tree."""
+    arcs = torch.zeros(1, 3, 3, dtype=torch.float64)
+    arcs[0, 0, 1], arcs[0, 1, 2] = 5.0, 5.0
+    scores = gp.Scores(arcs)
+    found = gp.decode(scores, "mst", proof=True)
+    nothing = torch.zeros(1, dtype=torch.float64)
+    worse = replace(found, heads=torch.tensor([[-1, 2, 0]]), score=nothing, bound=nothing)
+    assert found.proof is not None
+    (leaf,) = found.proof.leaves[0]
+    penalties = leaf.penalties.copy()
+    penalties[0] = -1.7e308
+    huge = replace(leaf, penalties=penalties, root=np.array(1.7e308))
+    _refused(replace(worse, proof=gp.Proof({0: (huge,)})), "no tree scores more than", scores)
+    pairs = gp.Scores(arcs, grandparents=torch.zeros(1, 3, 3, 3, dtype=torch.float64))
+    cuts = {"cuts": np.array([[1, 1, 2, 0]] * 2), "cut_sets": np.zeros((2, 3), dtype=bool)}
+    dear = replace(leaf, **cuts, cut_prices=np.array([1.7e308, 1.7e308]))
+    _refused(replace(worse, proof=gp.Proof({0: (dear,)})), "no tree scores more than", pairs)
+
+
+def test_branches_of_any_depth() -> None:
+    """A line, however many decisions there are."""
+    arcs = torch.zeros(1, 3, 3, dtype=torch.float64)
+    scores = gp.Scores(arcs)
+    found = gp.decode(scores, "mst", proof=True)
+    assert found.proof is not None
+    (leaf,) = found.proof.leaves[0]
+    step = np.array([[0, 1, -1, 0]] * 3000)
+    leaves = tuple(replace(leaf, path=np.concatenate([step[:k], [[0, 1, -1, 1]]])) for k in range(3000))
+    _refused(replace(found, proof=gp.Proof({0: leaves})), "proof of sentence 0", scores)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"constraints": 3}, "constraints must be a list"),
+        ({"constraints": [3]}, "constraints must be a list"),
+        ({"single_root": []}, "single_root"),
+        ({"projective": "yes"}, "projective"),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        gp.verify(SCORES, FOUND, **wrong)
+    with pytest.raises(ValueError, match="wanted Scores"):
+        gp.verify(3, FOUND)  # type: ignore[arg-type]
+
+
+def test_projective_trees_are_to_be_asked_for() -> None:
+    found = gp.decode(SCORES, "eisner", proof=True)
+    with pytest.raises(ValueError, match="say projective=True"):
+        gp.verify(SCORES, found)
+    gp.verify(SCORES, found, projective=True)
+
+
+def test_files_that_hold_no_proof(tmp_path: Path) -> None:
+    save_file({f"{'9' * 5000}.0.root": torch.zeros(())}, tmp_path / "long")
+    save_file({"0.0.root": torch.zeros((), dtype=torch.bfloat16)}, tmp_path / "half")
+    for name in ("long", "half"):
+        with pytest.raises(ValueError, match=f"{name}: no proof") as refused:
+            gp.Proof.load(tmp_path / name)
+        assert len(str(refused.value)) < 500
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+        gp.Proof({}).save(tmp_path)

@@ -18,6 +18,7 @@ from gpuparse.cli.render import render
 from gpuparse.cli.sample import sample
 from gpuparse.cli.tag import tag
 from gpuparse.cli.train import train
+from gpuparse.quote import MOST, shown
 from gpuparse.streams import STDOUT, naming
 
 app = typer.Typer(
@@ -67,13 +68,15 @@ def _run(arguments: list[str]) -> int:
     debug = os.environ.get("GPUPARSE_DEBUG") == "1"
     command = typer.main.get_command(app)
     try:
-        with command.make_context("gpuparse", arguments or ["--help"]) as context:
+        with naming(STDOUT):  # which is what help and version are written to
+            context = command.make_context("gpuparse", list(arguments) or ["--help"])
+        with context:
             command.invoke(context)
     except typer.Exit as left:
         return left.exit_code or (0 if arguments else 2)
     except _MISUSE as error:
         context_name = error.ctx.command_path if getattr(error, "ctx", None) else "gpuparse"  # type: ignore[attr-defined]
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = shown(error.format_message(), 2 * MOST)  # type: ignore[attr-defined]
         say(f"gpuparse: {message.rstrip('.')}; {context_name} --help says what there is")
         return 2
     except (KeyboardInterrupt, typer.Abort):

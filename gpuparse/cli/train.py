@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import tomli_w
 import torch
 import typer
 from rich.console import Console
@@ -75,7 +76,8 @@ def train(
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A value as ``--set`` takes it."""
+    return tomli_w.dumps({"value": text}).removeprefix("value = ").rstrip("\n")
 
 
 class _Terminal(Report):
