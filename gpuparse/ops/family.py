@@ -124,6 +124,7 @@ class Family:
         shapes = [shape.split() for shape in self.scores.values()]
         found = {size: (k, d - len(s)) for k, s in reversed([*enumerate(shapes)]) for d, size in enumerate(s)}
         self._at = [found[size] for size in self.sizes.split()]
+        self._optional = any(name.endswith("?") for name in self.scores)
         self._ranks = [len(shape) for shape in shapes]
         self._words = found["n"] if "n" in found else found["N"]
         self._root = 0 if "n" in found else 1
@@ -140,10 +141,13 @@ class Family:
     # ------------------------------------------------------------------------------------------- launching the kernels
 
     def _kernels(self, scores: Bundle) -> Kernels:
-        return next(k for k in self.kernels if k.takes is None or all(x is None for x in scores[k.takes :]))
+        for k in self.kernels:
+            if k.takes is None or all(x is None for x in scores[k.takes :]):
+                return k
+        raise AssertionError(f"{self.name} has no kernels for these scores")
 
     def _sizes(self, scores: Bundle) -> tuple[int, ...]:
-        return tuple(scores[k].shape[d] for k, d in self._at)  # type: ignore[union-attr]
+        return tuple([scores[k].size(d) for k, d in self._at])  # type: ignore[union-attr]
 
     def _launch(
         self,
@@ -161,7 +165,8 @@ class Family:
             raise ValueError(f"lengths must be int64 of shape [B], got {lengths.dtype} of {list(lengths.shape)}")
         room, dtype = kernels.room(task), first.dtype
         args: list[Argument] = [
-            None if x is None else x.to(dtype).contiguous() for x in (*task.scores[: kernels.takes], *directions)
+            None if x is None else x.contiguous() if x.dtype == dtype else x.to(dtype).contiguous()
+            for x in (*task.scores[: kernels.takes], *directions)
         ]
         launch(
             backend,
@@ -226,11 +231,17 @@ class Family:
         leading = () if many is None else (many,)
         return scores[0].new_empty((*leading, *self.structure(*self._sizes(scores))), dtype=torch.int64)
 
-    def each(self, scores: Bundle) -> list[tuple[int, ...] | None]:
-        """The shapes of what scores get for every sentence, which may be more than they are themselves."""
-        B = self._sizes(scores)[0]
+    def empty_scores(self, scores: Bundle) -> list[Tensor]:
+        """What gradients of every sentence are written to; one that nobody has scores for is empty."""
+        first = scores[0]
+        assert first is not None
+        B, dtype = first.size(0), first.dtype
         return [
-            None if x is None else x.shape if x.dim() == rank and x.shape[0] == B else (B, *x.shape[1 - rank :])
+            first.new_empty(0)
+            if x is None
+            else torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+            if x.dim() == rank and x.size(0) == B
+            else first.new_empty((B, *x.shape[1 - rank :]))
             for x, rank in zip(scores, self._ranks, strict=True)
         ]
 
@@ -262,9 +273,10 @@ class Family:
         self, scores: Bundle, inputs: Sequence[Any], directions: Sequence[Bundle] = ()
     ) -> list[Tensor | None]:
         """Derivatives of log Z of every sentence, all but one of them along the directions, by plain torch."""
+        B = len(inputs[self._lengths])
         each = [
-            x if x is None or x.shape == shape else x.expand(shape)  # type: ignore[arg-type]
-            for x, shape in zip(scores, self.each(scores), strict=True)
+            None if x is None else x.expand(B, *x.shape[1 - rank :])
+            for x, rank in zip(scores, self._ranks, strict=True)
         ]
 
         def log_partition(scores: Bundle, lengths: Tensor) -> Tensor:
@@ -287,12 +299,12 @@ class Family:
         """log Z [B] in float64, and for each of the scores how often what it scores is expected (None where there is no
         score); differentiable."""
         if self._takes("sums", scores):
-            logz, *mu = self.operators["marginals"](*scores, *inputs)
-            return logz, *there(scores, mu)
+            found = self.operators["marginals"](*scores, *inputs)
+            return (found[0], *there(scores, found[1:])) if self._optional else found
         inputs_, bad = self._checked(scores, inputs)
         logz = torch.where(bad, torch.nan, self.plain.log_partition(scores, *inputs_))
-        found = self.derivative(scores, inputs_)
-        return logz, *(None if x is None else torch.where(beside(bad, x.dim()), torch.nan, x) for x in found)
+        expected = self.derivative(scores, inputs_)
+        return logz, *(None if x is None else torch.where(beside(bad, x.dim()), torch.nan, x) for x in expected)
 
     def argmax(self, scores: Bundle, *inputs: Any) -> Tensor:
         """A best structure; all -1 where there is none or a score read is NaN or +inf."""

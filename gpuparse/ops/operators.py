@@ -67,8 +67,7 @@ def sum_operators(family: Family) -> dict[str, Callable[..., Any]]:
         return first.new_empty(first.shape[0], dtype=torch.float64)
 
     def like_scores(*args: Any) -> list[Tensor]:
-        """What results are written to; one that nobody has scores for is empty."""
-        return [args[0].new_empty(0 if shape is None else shape) for shape in family.each(args[:n])]
+        return family.empty_scores(args[:n])
 
     def results(found: list[Tensor]) -> Any:
         return tuple(found) if n > 1 else found[0]

@@ -57,8 +57,7 @@ class Structure:
         self, arcs: Arcs, lengths: Lengths, single_root: bool
     ) -> tuple[Float64[Tensor, " B"], Float[Tensor, "B N N"]]:
         """log Z in float64 and the probability of each arc, both differentiable."""
-        logz, mu = self.family.marginals((arcs,), lengths, single_root)
-        return logz, mu
+        return self.family.marginals((arcs,), lengths, single_root)
 
     def argmax(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Int[Tensor, "B N"]:
         """Heads of a best tree; all -1 where there is none or a score read is NaN or +inf."""

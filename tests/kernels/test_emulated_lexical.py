@@ -48,7 +48,7 @@ def sentences(dtype: torch.dtype, words: int, *, shared: bool = True) -> tuple[S
 def sums(scores: Scores, table: Tensor, lengths: Tensor, backend: Backend) -> list[Tensor]:
     """log Z and the expected numbers."""
     logz = torch.empty(len(lengths), dtype=torch.float64)
-    out = [scores[0].new_empty(shape or ()) for shape in LEXICAL.each(scores)]
+    out = LEXICAL.empty_scores(scores)
     LEXICAL.sums(scores, (table, lengths), (), logz, out, backend)
     return [logz, *out]
 
