@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gpuparse.backend import Argument, Backend, Kernel, Long
-from gpuparse.ops.launch import NUMBERS, kernels_for, launch
+from gpuparse.ops.launch import NUMBERS, check_lengths, kernels_for, launch
 from gpuparse.ops.library import takes_kernels
 from gpuparse.ops.operators import beside, decoding_operator, sum_operators, there
 from gpuparse.plain import generic
@@ -159,10 +159,9 @@ class Family:
         order: int | None,
         backend: Backend,
     ) -> None:
-        first, lengths, kernels = task.scores[0], inputs[self._lengths], self._kernels(task.scores)
+        first, kernels = task.scores[0], self._kernels(task.scores)
         assert first is not None
-        if lengths.dtype != torch.int64 or lengths.shape != first.shape[:1]:
-            raise ValueError(f"lengths must be int64 of shape [B], got {lengths.dtype} of {list(lengths.shape)}")
+        check_lengths(inputs[self._lengths], first)
         room, dtype = kernels.room(task), first.dtype
         args: list[Argument] = [
             None if x is None else x.contiguous() if x.dtype == dtype else x.to(dtype).contiguous()

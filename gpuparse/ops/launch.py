@@ -19,6 +19,12 @@ def kernels_for(arcs: Tensor) -> Backend:
     return backend
 
 
+def check_lengths(lengths: Tensor, scores: Tensor) -> None:
+    """Kernels take them as they are."""
+    if lengths.dtype != torch.int64 or lengths.shape != scores.shape[:1]:
+        raise ValueError(f"lengths must be int64 of shape [B], got {lengths.dtype} of {list(lengths.shape)}")
+
+
 def launch(
     backend: Backend,
     kernel: Kernel,

@@ -31,6 +31,21 @@ def beside(values: Tensor, dims: int) -> Tensor:
     return values.view(-1, *[1] * (dims - 1))
 
 
+def plain_gradients(run: Callable[[Any], Bundle], given: Bundle, grads: Bundle) -> list[Tensor | None]:
+    """Gradients of ``run(given)`` in all of ``given``, by plain torch: the backward of an operator that is the last."""
+    again = torch.is_grad_enabled()  # whether someone will differentiate this too
+    with torch.enable_grad():
+        # views: some may depend on others, and here they are inputs of their own
+        own = [x if x is None else x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in given]
+        pairs = [(y, g) for y, g in zip(run(own), grads, strict=True) if y is not None and g is not None]
+        if not pairs:
+            return [None] * len(given)
+        wanted, along = zip(*pairs, strict=True)
+        leaves = [x for x in own if x is not None]
+        by = iter(torch.autograd.grad(wanted, leaves, along, create_graph=again, allow_unused=True))
+    return [None if x is None else next(by) for x in own]
+
+
 def _score_arguments(family: Family) -> list[str]:
     return [f"Tensor? {name[:-1]}" if name.endswith("?") else f"Tensor {name}" for name in family.scores]
 
@@ -159,22 +174,10 @@ def sum_operators(family: Family) -> dict[str, Callable[..., Any]]:
 
     def back_plainly(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         scores, rest, directions = kept(ctx)
-        if all(g is None for g in there(scores, grads)):
-            return (None,) * len(ctx.needs_input_grad)
-        again = torch.is_grad_enabled()  # whether someone will differentiate this too
-        with torch.enable_grad():
-            # views: directions may depend on the scores, and here they are inputs of their own
-            given = [x for bundle in (scores, *directions) for x in bundle]
-            own = [x if x is None else x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in given]
-            found = family.derivative(own[:n], family.within(scores, rest), bundles(own[n:]))
-            pairs = [
-                (y, g) for y, g in zip(found, there(scores, grads), strict=True) if y is not None and g is not None
-            ]
-            leaves = [x for x in own if x is not None]
-            wanted, along = zip(*pairs, strict=True)
-            by = iter(torch.autograd.grad(wanted, leaves, along, create_graph=again, allow_unused=True))
-        each = [None if x is None else next(by) for x in own]
-        return *each[:n], *[None] * (after - n), *each[n:]
+        inside, along = family.within(scores, rest), there(scores, grads)
+        given = [x for bundle in (scores, *directions) for x in bundle]
+        by = plain_gradients(lambda x: family.derivative(x[:n], inside, bundles(x[n:])), given, along)
+        return *by[:n], *[None] * (after - n), *by[n:]
 
     differentiable(tower[0], keep, back_marginals)
     for op in tower[1:]:
