@@ -103,7 +103,7 @@ class Family:
         sizes: those that kernels are told and that ``structure`` takes, B first.
         structure: the shape of a batch of structures.
         plain: the functions in plain torch.
-        kernels: the first that takes all scores that there are is taken. None: there is only plain torch.
+        kernels: the first that takes all scores that there are is taken. Without any there is only plain torch.
         orders: how many directions the kernels for sums go to.
         serves: whether a kernel serves a tensor; None: ``takes_kernels`` of the library.
     """
@@ -248,10 +248,11 @@ class Family:
 
     def _takes(self, kind: str, scores: Bundle) -> bool:
         """Whether an operator serves these scores, or the plain torch path does."""
-        if not self.kernels:
+        kernel = getattr(self._kernels(scores), kind) if self.kernels else None
+        if kernel is None:
             return False
         assert scores[0] is not None
-        return (self.serves or takes_kernels)(scores[0], getattr(self._kernels(scores), kind))
+        return (self.serves or takes_kernels)(scores[0], kernel)
 
     def _checked(self, scores: Bundle, inputs: Sequence[Any]) -> tuple[list[Any], Tensor]:
         """What kernels do with input that nobody checked: lengths within the tensor, and which sentences are bad."""
