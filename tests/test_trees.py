@@ -13,7 +13,7 @@ from torch.autograd import grad
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
-import gpuparse.ops.structures
+import gpuparse.ops.family
 from gpuparse import trees
 from gpuparse.distributions import TreeDistribution
 from tests import oracle
@@ -36,7 +36,7 @@ Take = Callable[..., Any]
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to compute; what is refused and what is not read is the same."""
     if request.param == "torch":
-        monkeypatch.setattr(gpuparse.ops.structures, "takes_kernels", lambda arcs, kernel: False)
+        monkeypatch.setattr(gpuparse.ops.family, "takes_kernels", lambda arcs, kernel: False)
     return str(request.param)
 
 

@@ -4,11 +4,13 @@ Each function here takes the operator where kernels serve the device, and the pl
 """
 
 from gpuparse.ops import automata, chains, pricing, second_order, viterbi
+from gpuparse.ops.family import Family
 from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure, check_flags
 
 __all__ = [
     "EISNER",
     "MATRIX_TREE",
+    "Family",
     "Structure",
     "automata",
     "chains",

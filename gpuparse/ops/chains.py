@@ -20,8 +20,9 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import Backend, Kernel, Long
-from gpuparse.ops.launch import NUMBERS, kernels_for, launch
+from gpuparse.ops.launch import NUMBERS, check_lengths, kernels_for, launch
 from gpuparse.ops.library import define, differentiable, takes_kernels
+from gpuparse.ops.operators import plain_gradients
 from gpuparse.plain.chain import Direction, places
 
 Unary = Float[Tensor, "B n T"]
@@ -63,11 +64,6 @@ def _strides(pairs: Tensor | None) -> tuple[Long, Long]:
     return steps[0], steps[1]
 
 
-def _check(unary: Tensor, pairs: Tensor, lengths: Tensor) -> None:
-    if lengths.dtype != torch.int64 or lengths.shape != unary.shape[:1]:
-        raise ValueError(f"lengths must be int64 of shape [B], got {lengths.dtype} of {list(lengths.shape)}")
-
-
 def sums(
     unary: Tensor,
     pairs: Tensor,
@@ -79,7 +75,7 @@ def sums(
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor]:
     """chain.cu: without a weight the values [B], else the gradients like unary and like pairs (of what is wanted)."""
-    _check(unary, pairs, lengths)
+    check_lengths(lengths, unary)
     backend = backend or kernels_for(unary)
     (B, n, T), order, dtype = unary.shape, len(directions), unary.dtype
     unary, pairs, lengths = unary.contiguous(), _inner(pairs), lengths.contiguous()
@@ -140,7 +136,7 @@ def _tags(unary: Tensor, *leading: int) -> Tensor:
 def chain_topk(
     unary: Tensor, pairs: Tensor, lengths: Tensor, trigrams: bool, k: int, backend: Backend | None = None
 ) -> Tensor:
-    _check(unary, pairs, lengths)
+    check_lengths(lengths, unary)
     (B, n, T), found, pairs = unary.shape, _tags(unary, k), _inner(pairs)
     states = T * (T if trigrams else 1)
     launch(
@@ -166,7 +162,7 @@ def chain_sample(
     num: int,
     backend: Backend | None = None,
 ) -> Tensor:
-    _check(unary, pairs, lengths)
+    check_lengths(lengths, unary)
     (B, n, T), found, pairs = unary.shape, _tags(unary, num), _inner(pairs)
     states, doubles = T * (T if trigrams else 1), _room(n, T, trigrams, 2, False)
     launch(
@@ -276,18 +272,13 @@ def _operators() -> tuple[list[Callable[..., Any]], list[Callable[..., Any]]]:
 
 def _back_plainly(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     """Backward of the gradient of the highest order, by plain torch."""
-    saved = ctx.saved_tensors
-    again = torch.is_grad_enabled()  # whether someone will differentiate this too
-    with torch.enable_grad():
-        # views: weight and directions may depend on the scores, and here they are inputs of their own
-        inputs = [
-            x if i == 2 else x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
-            for i, x in enumerate(saved)
-        ]
-        unary, pairs, lengths, weight, *directions = inputs
-        found = plain.chain.gradient(unary, pairs, lengths, ctx.trigrams, weight, _split(directions))
-        leaves = [unary, pairs, weight, *directions]
-        by = torch.autograd.grad(found, leaves, tuple(grads), create_graph=again, allow_unused=True)
+    unary, pairs, lengths, *rest = ctx.saved_tensors
+
+    def gradient(own: Sequence[Tensor]) -> Sequence[Tensor]:
+        unary, pairs, weight, *directions = own
+        return plain.chain.gradient(unary, pairs, lengths, ctx.trigrams, weight, _split(directions))
+
+    by = plain_gradients(gradient, [unary, pairs, *rest], grads)
     return by[0], by[1], None, *by[2:], None, None, None
 
 
@@ -321,7 +312,7 @@ def value(
     if takes_kernels(unary, "chain"):
         along = [x for direction in directions for x in direction]
         return VALUES[len(directions)](unary, pairs, lengths, *along, trigrams)
-    lengths, bad = _plain_check(unary, pairs, lengths, trigrams)
+    lengths, bad = checked(unary, pairs, lengths, trigrams)
     return torch.where(bad, torch.nan, plain.chain.value(unary, pairs, lengths, trigrams, directions))
 
 
@@ -332,7 +323,7 @@ def marginals(
     weight = torch.ones_like(lengths, dtype=torch.float64)
     if takes_kernels(unary, "chain"):
         return GRADIENTS[0](unary, pairs, lengths, weight, trigrams, not of_pairs, of_pairs)[of_pairs]
-    lengths, bad = _plain_check(unary, pairs, lengths, trigrams)
+    lengths, bad = checked(unary, pairs, lengths, trigrams)
     found = plain.chain.gradient(unary, pairs, lengths, trigrams, weight)
     if not of_pairs:
         return torch.where(bad[:, None, None], torch.nan, found[0])
@@ -344,7 +335,7 @@ def topk(unary: Unary, pairs: Pairs, lengths: Lengths, trigrams: bool, k: int) -
     """Tags of the k best chains, best first; -1 for ranks that do not exist."""
     if takes_kernels(unary, "chain_topk"):
         return _topk(unary, pairs, lengths, trigrams, k)
-    lengths, bad = _plain_check(unary, pairs, lengths, trigrams)
+    lengths, bad = checked(unary, pairs, lengths, trigrams)
     return torch.where(bad[:, None], -1, plain.chain.topk(unary, pairs, lengths, trigrams, k))
 
 
@@ -353,11 +344,11 @@ def sample(unary: Unary, pairs: Pairs, lengths: Lengths, trigrams: bool, num: in
     if takes_kernels(unary, "chain_sample"):
         seed = torch.randint(2**62, (1,), device=unary.device)
         return _sample(unary, pairs, lengths, seed, trigrams, num)
-    lengths, bad = _plain_check(unary, pairs, lengths, trigrams)
+    lengths, bad = checked(unary, pairs, lengths, trigrams)
     return torch.where(bad[:, None], -1, plain.chain.sample(unary, pairs, lengths, trigrams, num))
 
 
-def _plain_check(unary: Tensor, pairs: Tensor, lengths: Tensor, trigrams: bool) -> tuple[Tensor, Tensor]:
+def checked(unary: Tensor, pairs: Tensor, lengths: Tensor, trigrams: bool) -> tuple[Tensor, Tensor]:
     """What kernels do with input that nobody checked: lengths within the tensor, and which sentences are bad."""
     lengths = lengths.clamp(0, unary.shape[1])
     return lengths, plain.chain.is_bad(unary.detach(), pairs.detach(), lengths, trigrams)

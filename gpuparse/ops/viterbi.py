@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import Backend, Kernel, Long
+from gpuparse.ops.chains import checked
 from gpuparse.ops.launch import NUMBERS, kernels_for, launch
 from gpuparse.ops.library import define, takes_kernels
 
@@ -236,7 +237,7 @@ def best_chain(
     """A best chain by the dense program (``switched``: from another). Ties: the smallest tag, from the last word on."""
     table = pairs if isinstance(pairs, Table) else Table(pairs)
     if not takes_kernels(unary, "viterbi") or (trigrams and (table.own or table.T == 1)):
-        lengths, bad = _plain_check(unary, table.pairs, lengths, trigrams)
+        lengths, bad = checked(unary, table.pairs, lengths, trigrams)
         tags = torch.where(bad[:, None], -1, plain.chain.argmax(unary, table.pairs, lengths, trigrams))
         score = _plain_score(unary, table.pairs, tags, lengths, trigrams)
     else:
@@ -266,7 +267,7 @@ def beam_search(unary: Unary, table: Table, lengths: Lengths, beam: int) -> tupl
     """A chain by beam search, and a bound of all chains: -inf where this one is proven best, +inf if none is known."""
     beam = min(beam, table.T)
     if not takes_kernels(unary, "viterbi_beam"):
-        lengths, bad = _plain_check(unary, table.pairs, lengths, False)
+        lengths, bad = checked(unary, table.pairs, lengths, False)
         tags, bound = plain.beam.search(unary, table.pairs, lengths, beam)
         tags = torch.where(bad[:, None], -1, tags)
         best = Best(tags, _plain_score(unary, table.pairs, tags, lengths, False), _counts(lengths, beam, table.T))
@@ -281,12 +282,6 @@ def _counts(lengths: Lengths, states: int, T: int, switched: bool = False) -> In
     words = (lengths - 1).clamp(min=0)
     dense = words if switched else torch.zeros_like(words)
     return torch.stack([states * words, states * words * T, dense, torch.ones_like(words)], 1)
-
-
-def _plain_check(unary: Tensor, pairs: Tensor, lengths: Tensor, trigrams: bool) -> tuple[Tensor, Tensor]:
-    """What kernels do with input that nobody checked: lengths within the tensor, and which sentences are bad."""
-    lengths = lengths.clamp(0, unary.shape[1])
-    return lengths, plain.chain.is_bad(unary.detach(), pairs, lengths, trigrams)
 
 
 def _plain_score(unary: Tensor, pairs: Tensor, tags: Tensor, lengths: Tensor, trigrams: bool) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 
+from gpuparse.plain import generic
 from gpuparse.plain.generic import _draw
 from gpuparse.plain.semiring import NEG_INF, logsumexp, maximum
 
@@ -50,15 +51,6 @@ def masks(scores: Scores, lengths: Int64[Tensor, " B"]) -> list[Bool[Tensor, "*s
         return [*found, None]
     inner = torch.arange(spans.shape[3], device=tags.device) >= T
     return [*found, ((word[:, None] < word) & inside[:, None, :])[..., None] & inner]
-
-
-def is_bad(scores: Scores, lengths: Int64[Tensor, " B"]) -> Bool[Tensor, " B"]:
-    """Which sentences have a NaN or +inf among the scores that are read."""
-    bad = torch.zeros_like(lengths, dtype=torch.bool)
-    for x, read in zip(scores, masks(scores, lengths), strict=True):
-        if x is not None and read is not None:
-            bad = bad | (read & (x.isnan() | x.isposinf())).flatten(1).any(1)
-    return bad
 
 
 def _collect(x: Float[Tensor, "B i R"], parents: Int64[Tensor, " R"], S: int, best: bool) -> Float[Tensor, "B i S"]:
@@ -118,30 +110,8 @@ def derivative(
 ) -> list[Tensor]:
     """Derivatives of log Z by the scores that there are, all but one of them along `directions`: without directions
     the probabilities of all parts. Differentiable if an input is; zeros for a sentence without a tree."""
-    given = [x for bundle in (scores, *directions) for x in bundle if x is not None]
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    with torch.inference_mode(False), torch.enable_grad():
-        lengths, grammar = lengths.clone(), grammar.clone()
-        # nodes of their own in the graph: directions may depend on the scores and are constants here
-        x = [None if s is None else s.double().clone() for s in scores]
-        x = [s if s is None or (keep and s.requires_grad) else s.detach().requires_grad_() for s in x]
-        leaves = [s for s in x if s is not None]
-        value = log_partition((leaves[0], leaves[1], leaves[2], x[3]), grammar, lengths)
-        for direction in directions:
-            parts = _gradients(value, leaves, True)
-            value = torch.zeros_like(value)
-            for part, v, read in zip(parts, direction, masks(scores, lengths), strict=False):
-                if v is not None and read is not None:
-                    value = value + (part * torch.where(read, v.double().clone(), 0.0)).flatten(1).sum(1)
-        found = [g.to(scores[0].dtype) for g in _gradients(value, leaves, keep)]
-    return found if keep else [g.detach() for g in found]
-
-
-def _gradients(y: Float[Tensor, " B"], leaves: list[Tensor], create_graph: bool) -> list[Tensor]:
-    """Gradients of the sum of y: zeros if y does not depend on them at all."""
-    if not y.requires_grad:
-        return [torch.zeros_like(x) for x in leaves]
-    return list(torch.autograd.grad(y.sum(), leaves, create_graph=create_graph, materialize_grads=True))
+    found = generic.derivative(lambda s, n: log_partition(s, grammar.clone(), n), masks, scores, lengths, directions)
+    return [x for x in found if x is not None]
 
 
 Choose = Callable[[Float[Tensor, "M ways"]], Int64[Tensor, " M"]]

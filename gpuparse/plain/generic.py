@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -17,11 +18,50 @@ Argmax = Callable[[Tensor, Tensor, bool], Tensor]
 """(arcs [B, N, N], lengths [B], single_root) -> heads [B, N]."""
 
 
-def _gradient(y: Float[Tensor, "*dims"], x: Float[Tensor, "B N N"], create_graph: bool) -> Float[Tensor, "B N N"]:
-    """Gradient of the sum of y in x: zeros if y does not depend on x at all."""
+Scores = Sequence[Tensor | None]
+"""Scores in some order, or something like each of them; None where there is none."""
+
+
+def _gradients(y: Float[Tensor, "*dims"], leaves: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
+    """Gradients of the sum of y: zeros if y does not depend on them at all."""
     if not y.requires_grad:
-        return torch.zeros_like(x)
-    return torch.autograd.grad(y.sum(), x, create_graph=create_graph, materialize_grads=True)[0]
+        return [torch.zeros_like(x) for x in leaves]
+    return list(torch.autograd.grad(y.sum(), leaves, create_graph=create_graph, materialize_grads=True))
+
+
+def derivative(
+    log_partition: Callable[[Any, Tensor], Tensor],
+    masks: Callable[[Any, Tensor], Sequence[Tensor | None]],
+    scores: Scores,
+    lengths: Int64[Tensor, " B"],
+    directions: Sequence[Scores] = (),
+) -> list[Tensor | None]:
+    """Derivatives of log Z by the scores that there are, all but one of them along `directions`: without directions the
+    expected numbers of all parts. Differentiable if an input is; zeros for a sentence without a structure.
+
+    `log_partition` takes scores and lengths and gives log Z [B]; `masks` takes the same and tells what is read.
+    """
+    there = [k for k, x in enumerate(scores) if x is not None]
+    given = [x for bundle in (scores, *directions) for x in bundle if x is not None]
+    keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    with torch.inference_mode(False), torch.enable_grad():
+        lengths = lengths.clone()
+        # nodes of their own in the graph: directions may depend on the scores and are constants here
+        x = [None if s is None else s.double().clone() for s in scores]
+        x = [s if s is None or (keep and s.requires_grad) else s.detach().requires_grad_() for s in x]
+        leaves = [s for s in x if s is not None]
+        value = log_partition(x, lengths)
+        for direction in directions:
+            parts = _gradients(value, leaves, True)
+            value, read = torch.zeros_like(value), masks(scores, lengths)
+            for k, part in zip(there, parts, strict=True):
+                v, mask = direction[k], read[k]
+                if v is not None and mask is not None:
+                    value = value + (part * torch.where(mask, v.double().clone(), 0.0)).flatten(1).sum(1)
+        dtype = given[0].dtype
+        found = [g.to(dtype) for g in _gradients(value, leaves, keep)]
+    results = iter(found if keep else [g.detach() for g in found])
+    return [None if s is None else next(results) for s in scores]
 
 
 def _derivative(
@@ -29,23 +69,18 @@ def _derivative(
     arcs: Float[Tensor, "B N N"],
     lengths: Int64[Tensor, " B"],
     single_root: bool,
-    directions: tuple[Float[Tensor, "B N N"], ...],
+    *directions: Float[Tensor, "B N N"],
 ) -> Float[Tensor, "B N N"]:
-    """Derivatives of log Z, all but one of them along `directions`; differentiable if an input is."""
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in (arcs, *directions))
-    with torch.inference_mode(False), torch.enable_grad():
-        lengths = lengths.clone()
-        read = arc_mask(lengths, arcs.shape[-1])
-        # a node of its own in the graph: directions may depend on the arcs and are constants here
-        x = arcs.double().clone()
-        if not (keep and x.requires_grad):
-            x = x.detach().requires_grad_()
-        g = _gradient(log_partition(x, lengths, single_root), x, keep or bool(directions))
-        for step, v in enumerate(directions, start=1):
-            v = torch.where(read, v.double().clone(), 0.0)
-            g = _gradient(g * v, x, keep or step < len(directions))
-        g = g.to(arcs.dtype)
-    return g if keep else g.detach()
+    """The same by the arcs alone."""
+    (found,) = derivative(
+        lambda scores, lengths: log_partition(scores[0], lengths, single_root),
+        lambda scores, lengths: [arc_mask(lengths, scores[0].shape[-1])],
+        (arcs,),
+        lengths,
+        [(v,) for v in directions],
+    )
+    assert found is not None
+    return found
 
 
 def marginals(
@@ -58,7 +93,7 @@ def marginals(
 
     Right to rounding in the absolute: an arc that is in no tree may get some 1e-16 instead of 0.
     """
-    return _derivative(log_partition, arcs, lengths, single_root, ())
+    return _derivative(log_partition, arcs, lengths, single_root)
 
 
 def hvp(
@@ -69,7 +104,7 @@ def hvp(
     v: Float[Tensor, "B N N"],
 ) -> Float[Tensor, "B N N"]:
     """Derivative of the marginals along v, [B, N, N]: the Hessian of log Z times v."""
-    return _derivative(log_partition, arcs, lengths, single_root, (v,))
+    return _derivative(log_partition, arcs, lengths, single_root, v)
 
 
 def third(
@@ -81,7 +116,7 @@ def third(
     v: Float[Tensor, "B N N"],
 ) -> Float[Tensor, "B N N"]:
     """Third derivative of log Z along u and v, [B, N, N]."""
-    return _derivative(log_partition, arcs, lengths, single_root, (u, v))
+    return _derivative(log_partition, arcs, lengths, single_root, u, v)
 
 
 def _draw(p: Float[Tensor, "S N"]) -> Int64[Tensor, " S"]:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32, Int64
 from torch import Tensor
 
+from gpuparse.plain import generic
 from gpuparse.plain.semiring import NEG_INF, arc_mask, clean
 
 Scores = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -170,31 +171,11 @@ def derivative(
     """Derivatives of log Z by the scores, those of rules [B, R] and roots [B, S] for each sentence: the expected
     numbers of each. With ``along`` (directions of these shapes, or None), their derivatives along it. Differentiable if
     an input is; zeros for a sentence without a tree."""
-    B = len(lengths)
-    given = [*scores, *(x for x in along or () if x is not None)]
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    with torch.inference_mode(False), torch.enable_grad():
-        lengths = lengths.clone()
-        tags, arcs, by_rule, roots = scores
-        # nodes of their own in the graph: directions may depend on the scores and are constants here
-        x = [s.double().clone() for s in (tags, arcs, by_rule.expand(B, -1), roots.expand(B, -1))]
-        x = [s if keep and s.requires_grad else s.detach().requires_grad_() for s in x]
-        value = log_partition((x[0], x[1], x[2], x[3]), rules, lengths)
-        if along is not None:
-            found = _gradients(value, x, True)
-            value = torch.zeros_like(value)
-            for part, v, read in zip(found, along, masks(scores, lengths), strict=True):
-                if v is not None:
-                    value = value + (part * torch.where(read, v.double().clone(), 0.0)).flatten(1).sum(1)
-        results = [g.to(tags.dtype) for g in _gradients(value, x, keep)]
-    return results if keep else [g.detach() for g in results]
-
-
-def _gradients(y: Float[Tensor, " B"], leaves: list[Tensor], create_graph: bool) -> list[Tensor]:
-    """Gradients of the sum of y: zeros if y does not depend on them at all."""
-    if not y.requires_grad:
-        return [torch.zeros_like(x) for x in leaves]
-    return list(torch.autograd.grad(y.sum(), leaves, create_graph=create_graph, materialize_grads=True))
+    tags, arcs, by_rule, roots = scores
+    each = tags, arcs, by_rule.expand(len(lengths), -1), roots.expand(len(lengths), -1)
+    directions = () if along is None else (along,)
+    found = generic.derivative(lambda s, n: log_partition(s, rules, n), masks, each, lengths, directions)
+    return [x for x in found if x is not None]
 
 
 def masks(scores: Scores, lengths: Int64[Tensor, " B"]) -> list[Bool[Tensor, "*shape"]]:
@@ -216,7 +197,7 @@ def _trees(scores: Scores, rules: Rules, lengths: Int64[Tensor, " B"], group: Gr
         tags, arcs, by_rule, roots = (x.detach().clone() for x in scores)
         spans = torch.zeros(B, n, n, S, n, dtype=torch.float64, device=tags.device, requires_grad=True)
         value = _inside((tags, arcs, by_rule, roots), rules, lengths.clone(), group, spans)
-        (used,) = _gradients(value, [spans], False)
+        (used,) = generic._gradients(value, [spans], False)
     used = used.flip(2).flatten(1, 2).flatten(2) > 0  # i ascending, j descending: spans before their parts
     there = used.any(2) & (value.detach() > NEG_INF)[:, None]
     at = torch.where(there, torch.arange(n * n, device=used.device), n * n).sort(1).values[:, : 2 * n - 1]

@@ -123,42 +123,20 @@ def log_partition(scores: Scores, lengths: Int64[Tensor, " B"], single_root: boo
     return _inside(scores, lengths, single_root, logsumexp)
 
 
+def masks(scores: Scores, lengths: Int64[Tensor, " B"]) -> list[Bool[Tensor, "*shape"] | None]:
+    """True at the scores that are read."""
+    nodes = scores[0].shape[-1]
+    kinds = zip(scores, (arc_mask, sibling_mask, grandparent_mask), strict=True)
+    return [None if x is None else mask(lengths, nodes) for x, mask in kinds]
+
+
 def derivative(
     scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool, directions: Sequence[Scores] = ()
 ) -> list[Tensor]:
     """Derivatives of log Z by the scores that there are, all but one of them along `directions`: without directions the
     probabilities of all parts. Differentiable if an input is; zeros for a sentence without a tree."""
-    given = [x for bundle in (scores, *directions) for x in bundle if x is not None]
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    with torch.inference_mode(False), torch.enable_grad():
-        lengths = lengths.clone()
-        masks = (arc_mask, sibling_mask, grandparent_mask)
-        # nodes of their own in the graph: directions may depend on the scores and are constants here
-        x = [None if s is None else s.double().clone() for s in scores]
-        x = [s if s is None or (keep and s.requires_grad) else s.detach().requires_grad_() for s in x]
-        leaves = [s for s in x if s is not None]
-        value = log_partition((leaves[0], x[1], x[2]), lengths, single_root)
-        for direction in directions:
-            g = iter(_gradients(value, leaves, True))
-            value = torch.zeros_like(value)
-            for s, v, mask in zip(x, direction, masks, strict=True):
-                part = None if s is None else next(g)
-                if part is not None and v is not None:
-                    read = mask(lengths, part.shape[-1])
-                    value = value + (part * torch.where(read, v.double().clone(), 0.0)).flatten(1).sum(1)
-        found = [g.to(s.dtype) for g, s in zip(_gradients(value, leaves, keep), _there(scores), strict=True)]
-    return found if keep else [g.detach() for g in found]
-
-
-def _gradients(y: Float[Tensor, " B"], leaves: list[Tensor], create_graph: bool) -> list[Tensor]:
-    """Gradients of the sum of y: zeros if y does not depend on them at all."""
-    if not y.requires_grad:
-        return [torch.zeros_like(x) for x in leaves]
-    return list(torch.autograd.grad(y.sum(), leaves, create_graph=create_graph, materialize_grads=True))
-
-
-def _there(scores: Scores) -> list[Tensor]:
-    return [s for s in scores if s is not None]
+    found = generic.derivative(lambda s, n: log_partition(s, n, single_root), masks, scores, lengths, directions)
+    return [x for x in found if x is not None]
 
 
 def argmax(scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool) -> Int64[Tensor, "B N"]:
@@ -171,7 +149,7 @@ def argmax(scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool) -> I
         x = arcs.detach().double().clone().requires_grad_()
         rest = [None if s is None else s.detach().clone() for s in scores[1:]]
         best = _inside((x, rest[0], rest[1]), lengths.clone(), single_root, maximum)
-        used = generic._gradient(best, x, False)
+        (used,) = generic._gradients(best, [x], False)
     read = word_mask(lengths, arcs.shape[-1]) & (best.detach() > NEG_INF)[:, None]
     return torch.where(read, used.argmax(1), -1)
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from gpuparse.backend import Backend, backend_for
-from gpuparse.ops import launch
-from gpuparse.ops.launch import Batch
+from gpuparse.ops import EISNER, MATRIX_TREE, Structure, launch
 
 from .emulator import SCHEDULES, emulated_gpu
 
+STRUCTURES = pytest.mark.parametrize("s", (EISNER, MATRIX_TREE), ids=lambda s: s.name)
 DTYPES = (torch.float32, torch.float64)
 INF = float("inf")
 
@@ -48,15 +48,15 @@ def both(run: Callable[[Backend], Tensor], schedule: str, tolerance: float) -> T
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @pytest.mark.parametrize("order", (0, 1, 2))
-@pytest.mark.parametrize("sums", (launch.eisner, launch.matrix_tree))
-def test_sums(sums: Callable[..., None], order: int, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
+@STRUCTURES
+def test_sums(s: Structure, order: int, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype)
     u, v = torch.randn_like(arcs), torch.randn_like(arcs)
 
     def run(backend: Backend) -> Tensor:
-        batch = Batch.of(arcs, lengths, single_root, backend)
         logz, out = torch.empty(len(arcs), dtype=torch.float64), torch.empty_like(arcs)
-        sums(batch, order, u if order > 0 else None, v if order > 1 else None, logz if order == 0 else None, out)
+        directions = [(u,), (v,)][:order]
+        s.family.sums((arcs,), (lengths, single_root), directions, None if order else logz, (out,), backend)
         return out if order else torch.cat([logz, out.flatten()])
 
     answer = both(run, schedule, 1e-6 if dtype == torch.float32 else 1e-11)
@@ -68,13 +68,13 @@ def test_sums(sums: Callable[..., None], order: int, single_root: bool, dtype: t
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
-@pytest.mark.parametrize("sums", (launch.eisner, launch.matrix_tree))
-def test_log_partition_alone(sums: Callable[..., None], single_root: bool, dtype: torch.dtype, schedule: str) -> None:
+@STRUCTURES
+def test_log_partition_alone(s: Structure, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype, 5)
 
     def run(backend: Backend) -> Tensor:
         logz = torch.empty(len(arcs), dtype=torch.float64)
-        sums(Batch.of(arcs, lengths, single_root, backend), 0, None, None, logz, None)
+        s.family.sums((arcs,), (lengths, single_root), (), logz, None, backend)
         return logz
 
     both(run, schedule, 1e-6 if dtype == torch.float32 else 1e-11)
@@ -83,36 +83,36 @@ def test_log_partition_alone(sums: Callable[..., None], single_root: bool, dtype
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
-@pytest.mark.parametrize("best", (launch.eisner_argmax, launch.mst))
+@STRUCTURES
 @pytest.mark.parametrize("words", (6, 40))
-def test_best(
-    best: Callable[[Batch], Tensor], words: int, single_root: bool, dtype: torch.dtype, schedule: str
-) -> None:
+def test_best(s: Structure, words: int, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype, words)
-    heads = both(lambda backend: best(Batch.of(arcs, lengths, single_root, backend)), schedule, 0.0)
+    heads = both(
+        lambda backend: s.family.decode("argmax", (arcs,), (lengths, single_root), backend=backend), schedule, 0.0
+    )
     assert (heads[4] == -1).all() and (heads[0, 1:] >= 0).all()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
-@pytest.mark.parametrize("best", (launch.eisner_topk, launch.mst_topk))
-def test_topk(best: Callable[[Batch, int], Tensor], single_root: bool, dtype: torch.dtype, schedule: str) -> None:
+@STRUCTURES
+def test_topk(s: Structure, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype, 5)
-    heads = both(lambda backend: best(Batch.of(arcs, lengths, single_root, backend), 9), schedule, 0.0)
+    heads = both(
+        lambda backend: s.family.decode("topk", (arcs,), (lengths, single_root), 9, None, backend), schedule, 0.0
+    )
     assert (heads[1:, 3] == -1).all() and (heads[0, 3, 1] == 0).all()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
-@pytest.mark.parametrize("draw", (launch.eisner_sample, launch.matrix_tree_sample))
-def test_sample(
-    draw: Callable[[Batch, Tensor, int], Tensor], single_root: bool, dtype: torch.dtype, schedule: str
-) -> None:
+@STRUCTURES
+def test_sample(s: Structure, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype)
     seed = torch.tensor([1234567])
-    both(lambda backend: draw(Batch.of(arcs, lengths, single_root, backend), seed, 40), schedule, 0.0)
+    both(lambda backend: s.family.decode("sample", (arcs,), (lengths, single_root), 40, seed, backend), schedule, 0.0)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpuparse.backend import Backend
-from gpuparse.ops import cky as ops
+from gpuparse.ops.cky import CKY
 from gpuparse.plain.cky import Scores, index_rules
 
 from . import test_emulated
@@ -59,7 +59,7 @@ def check_sums(order: int, schedule: str, dtype: torch.dtype, spans: bool) -> No
     def run(backend: Backend) -> Tensor:
         logz = torch.empty(len(lengths), dtype=torch.float64)
         out = [None if x is None else torch.empty_like(x) for x in scores]
-        ops.sums(scores, grammar, lengths, directions, None if order else logz, out, backend)
+        CKY.sums(scores, (grammar, lengths), directions, None if order else logz, out, backend)
         return flat([*([] if order else [logz]), *out])
 
     answer = both(run, schedule, 1e-6 if dtype == torch.float32 else 1e-11)
@@ -86,7 +86,7 @@ def test_log_partition_of_more_cells_than_lanes(schedule: str) -> None:
 
     def run(backend: Backend) -> Tensor:
         logz = torch.empty(len(lengths), dtype=torch.float64)
-        ops.sums(scores, grammar, lengths, (), logz, ops.NOTHING, backend)
+        CKY.sums(scores, (grammar, lengths), (), logz, None, backend)
         return logz
 
     both(run, schedule, 1e-11)
@@ -96,10 +96,10 @@ def test_log_partition_of_more_cells_than_lanes(schedule: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_best_and_samples(dtype: torch.dtype, schedule: str) -> None:
     scores, grammar, lengths = scores_of(dtype, 5)
-    trees = both(lambda backend: ops.best(scores, grammar, lengths, backend), schedule, 0.0)
+    trees = both(lambda backend: CKY.decode("argmax", scores, (grammar, lengths), backend=backend), schedule, 0.0)
     assert bool((trees[3] == -1).all()) and bool((trees[0, :, :3] >= 0).all())
     seed = torch.tensor([1234567])
-    both(lambda backend: ops.draw(scores, grammar, lengths, seed, 40, backend), schedule, 0.0)
+    both(lambda backend: CKY.decode("sample", scores, (grammar, lengths), 40, seed, backend), schedule, 0.0)
 
 
 @SCHEDULED
@@ -110,9 +110,14 @@ def test_bad_scores_are_poison(schedule: str) -> None:
 
     def run(backend: Backend) -> Tensor:
         out = [None if x is None else torch.empty_like(x) for x in scores]
-        ops.sums(scores, grammar, lengths, (), None, out, backend)
+        CKY.sums(scores, (grammar, lengths), (), None, out, backend)
         return torch.cat([x.flatten(1) for x in out if x is not None], 1)
 
     answer = both(run, schedule, 1e-11)
     assert bool(answer[0].isnan().all()) and not answer[1:].isnan().any()
-    assert bool((both(lambda backend: ops.best(scores, grammar, lengths, backend), schedule, 0.0)[0] == -1).all())
+    assert bool(
+        (
+            both(lambda backend: CKY.decode("argmax", scores, (grammar, lengths), backend=backend), schedule, 0.0)[0]
+            == -1
+        ).all()
+    )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gpuparse.backend import Backend
-from gpuparse.ops import lexical as ops
+from gpuparse.ops.lexical import LEXICAL
 from gpuparse.plain.lexical import Rules, Scores
 
 from . import test_emulated
@@ -45,27 +45,41 @@ def sentences(dtype: torch.dtype, words: int, *, shared: bool = True) -> tuple[S
     return (tags.to(dtype), arcs.to(dtype), by_rule.to(dtype), roots.to(dtype)), rules.table, lengths
 
 
+def sums(scores: Scores, table: Tensor, lengths: Tensor, backend: Backend) -> list[Tensor]:
+    """log Z and the expected numbers."""
+    logz = torch.empty(len(lengths), dtype=torch.float64)
+    out = LEXICAL.empty_scores(scores)
+    LEXICAL.sums(scores, (table, lengths), (), logz, out, backend)
+    return [logz, *out]
+
+
 @SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums(dtype: torch.dtype, schedule: str) -> None:
     scores, table, lengths = sentences(dtype, 5, shared=schedule == "fwd")
 
     def run(backend: Backend) -> Tensor:
-        return torch.cat([x.flatten().double() for x in ops.sums(scores, table, lengths, True, backend)])
+        return torch.cat([x.flatten().double() for x in sums(scores, table, lengths, backend)])
 
     answer = both(run, schedule, 1e-6 if dtype == torch.float32 else 1e-11)
     assert not answer.isnan().any() and answer[4] == -INF and (answer[[0, 2, 3]] > -INF).all()
-    both(lambda backend: ops.sums(scores, table, lengths, False, backend)[0], schedule, 1e-11)
+
+    def alone(backend: Backend) -> Tensor:
+        logz = torch.empty(len(lengths), dtype=torch.float64)
+        LEXICAL.sums(scores, (table, lengths), (), logz, None, backend)
+        return logz
+
+    both(alone, schedule, 1e-11)
 
 
 @SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_best_and_samples(dtype: torch.dtype, schedule: str) -> None:
     scores, table, lengths = sentences(dtype, 6)
-    trees = both(lambda backend: ops.best(scores, table, lengths, backend), schedule, 0.0)
+    trees = both(lambda backend: LEXICAL.decode("argmax", scores, (table, lengths), backend=backend), schedule, 0.0)
     assert (trees[4] == -1).all() and (trees[0, :, 0] >= 0).all()
     seed = torch.tensor([1234567])
-    both(lambda backend: ops.draw(scores, table, lengths, seed, 40, backend), schedule, 0.0)
+    both(lambda backend: LEXICAL.decode("sample", scores, (table, lengths), 40, seed, backend), schedule, 0.0)
 
 
 def test_more_cells_than_lanes() -> None:
@@ -73,7 +87,7 @@ def test_more_cells_than_lanes() -> None:
     (tags, arcs, by_rule, roots), table, _ = sentences(torch.float64, 70)
     lengths = torch.tensor([70])
     scores = tags[:1], arcs[:1], torch.where(torch.arange(60) % 4 == 1, by_rule, -INF), roots
-    trees = both(lambda backend: ops.best(scores, table, lengths, backend), "rand", 0.0)
+    trees = both(lambda backend: LEXICAL.decode("argmax", scores, (table, lengths), backend=backend), "rand", 0.0)
     assert (trees[0, :, 0] >= 0).all()
 
 
@@ -84,8 +98,11 @@ def test_bad_scores_are_poison(which: int, schedule: str) -> None:
     scores[which][(..., -1) if which == 3 else (0, 2, 1) if which < 2 else (0, 5)] = float("nan")
 
     def run(backend: Backend) -> Tensor:
-        return torch.cat([x.view(5, -1) for x in ops.sums(scores, table, lengths, True, backend)], 1)
+        return torch.cat([x.view(5, -1) for x in sums(scores, table, lengths, backend)], 1)
 
     answer = both(run, schedule, 1e-11)
     assert answer[0].isnan().all() and (which == 3 or not answer[1:].isnan().any())
-    assert (both(lambda backend: ops.best(scores, table, lengths, backend), schedule, 0.0)[0] == -1).all()
+    assert (
+        both(lambda backend: LEXICAL.decode("argmax", scores, (table, lengths), backend=backend), schedule, 0.0)[0]
+        == -1
+    ).all()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpuparse.backend import Backend
-from gpuparse.ops import second_order as ops
+from gpuparse.ops.second_order import SECOND_ORDER
 from gpuparse.plain.second_order import Scores
 
 from . import test_emulated
@@ -56,7 +56,7 @@ def check_sums(family: str, order: int, single_root: bool, schedule: str, dtype:
     def run(backend: Backend) -> Tensor:
         logz = torch.empty(len(lengths), dtype=torch.float64)
         out = [None if x is None else torch.empty_like(x) for x in scores]
-        ops.sums(scores, lengths, single_root, directions, None if order else logz, out, backend)
+        SECOND_ORDER.sums(scores, (lengths, single_root), directions, None if order else logz, out, backend)
         return torch.cat([*([] if order else [logz]), *(x.flatten().double() for x in out if x is not None)])
 
     answer = both(run, schedule, 1e-6 if dtype == torch.float32 else 1e-11)
@@ -86,7 +86,7 @@ def test_log_partition_alone(family: str, schedule: str) -> None:
 
     def run(backend: Backend) -> Tensor:
         logz = torch.empty(len(lengths), dtype=torch.float64)
-        ops.sums(scores, lengths, True, (), logz, ops.NOTHING, backend)
+        SECOND_ORDER.sums(scores, (lengths, True), (), logz, None, backend)
         return logz
 
     both(run, schedule, 1e-11)
@@ -98,17 +98,21 @@ def test_log_partition_alone(family: str, schedule: str) -> None:
 @pytest.mark.parametrize("single_root", (True, False))
 def test_best_and_samples(family: str, single_root: bool, dtype: torch.dtype, schedule: str) -> None:
     scores, lengths = scores_of(family, dtype, 6)
-    heads = both(lambda backend: ops.best(scores, lengths, single_root, backend), schedule, 0.0)
+    heads = both(
+        lambda backend: SECOND_ORDER.decode("argmax", scores, (lengths, single_root), backend=backend), schedule, 0.0
+    )
     assert (heads[4] == -1).all() and (heads[0, 1:] >= 0).all()
     seed = torch.tensor([1234567])
-    both(lambda backend: ops.draw(scores, lengths, seed, single_root, 40, backend), schedule, 0.0)
+    both(
+        lambda backend: SECOND_ORDER.decode("sample", scores, (lengths, single_root), 40, seed, backend), schedule, 0.0
+    )
 
 
 @FAMILIES
 def test_best_of_more_cells_than_lanes(family: str) -> None:
     """N^2 = 289 places for a block of at most 256 threads, so that each takes several."""
     scores, lengths = scores_of(family, torch.float64, 16)
-    heads = both(lambda backend: ops.best(scores, lengths, True, backend), "rand", 0.0)
+    heads = both(lambda backend: SECOND_ORDER.decode("argmax", scores, (lengths, True), backend=backend), "rand", 0.0)
     assert (heads[4] == -1).all() and (heads[0, 1:] >= 0).all()
 
 
@@ -122,9 +126,12 @@ def test_bad_scores_are_poison(family: str, schedule: str) -> None:
 
     def run(backend: Backend) -> Tensor:
         out = [None if x is None else torch.empty_like(x) for x in scores]
-        ops.sums(scores, lengths, True, (), None, out, backend)
+        SECOND_ORDER.sums(scores, (lengths, True), (), None, out, backend)
         return torch.cat([x.flatten(1) for x in out if x is not None], 1)
 
     answer = both(run, schedule, 1e-11)
     assert answer[0].isnan().all() and not answer[1:].isnan().any()
-    assert (both(lambda backend: ops.best(scores, lengths, True, backend), schedule, 0.0)[0] == -1).all()
+    assert (
+        both(lambda backend: SECOND_ORDER.decode("argmax", scores, (lengths, True), backend=backend), schedule, 0.0)[0]
+        == -1
+    ).all()
