@@ -65,5 +65,4 @@ KERNEL automata(const double* down, const double* up, const In* siblings, const 
   }
 }
 
-EXPORT(automata_float, automata<float>)
-EXPORT(automata_double, automata<double>)
+EXPORT_TYPES(automata)

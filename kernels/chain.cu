@@ -188,8 +188,6 @@ KERNEL chain(const In* unary, const In* pairs, const i64* lengths, const double*
              const In* v, const In* pairs_v, double* value, In* mu, In* counts, double* work, i64 work_size,
              i64 pairs_sentence, i64 pairs_place, i64 u_sentence, i64 u_place, i64 v_sentence, i64 v_place,
              i64 count_size, i64 count_place, int groups, int B, int n, int T, int trigrams) {
-  typedef typename Derivative<Pack, order>::type Fast;
-  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   const Given<In> words{unary, order > 0 ? u : nullptr, order > 1 ? v : nullptr};
   const Given<In> rows{pairs, order > 0 ? pairs_u : nullptr, order > 1 ? pairs_v : nullptr};
@@ -210,17 +208,11 @@ KERNEL chain(const In* unary, const In* pairs, const i64* lengths, const double*
       if (length == 0) { if (LEADER && out.value) *out.value = 0.; continue; }
       const Given<In> x = words.at(at, at, at), y = rows.at(b * pairs_sentence, b * u_sentence, b * v_sentence);
       BARRIER();
-      if (!sum_chains<Fast>(x, y, place, out, mine, length, n, T, trigrams, same, loaded)) {
-        BARRIER();
-        sum_chains<Safe>(x, y, place, out, mine, length, n, T, trigrams, same, loaded);
-      }
+      fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool) {
+        return sum_chains<ALGEBRA(numbers)>(x, y, place, out, mine, length, n, T, trigrams, same, loaded);
+      });
     }
   }
 }
 
-EXPORT(chain_float_0, chain<float, 0>)
-EXPORT(chain_float_1, chain<float, 1>)
-EXPORT(chain_float_2, chain<float, 2>)
-EXPORT(chain_double_0, chain<double, 0>)
-EXPORT(chain_double_1, chain<double, 1>)
-EXPORT(chain_double_2, chain<double, 2>)
+EXPORT_ORDERS(chain)

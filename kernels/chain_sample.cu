@@ -1,33 +1,17 @@
 // Exact draws of chains of tags: the forward pass once, then every sample from the last word to the first.
 #include "chain.cuh"
 
-// An index below `count` by the weights part(k); never one of weight 0 unless all are.
-template <class S, class Part> DEVICE int draw(int count, double left, Part part) {
-  S whole = S::zero();
-  for (int k = 0; k < count; ++k) whole = whole + part(k);
-  int chosen = 0;
-  for (int k = 0; k < count && left >= 0.; ++k) {
-    const double p = share(part(k), whole);
-    if (p > 0.) chosen = k;  // the last possible one, should rounding leave a remainder
-    left -= p;
-  }
-  return chosen;
+// An index below `count` by the weights part(k).
+template <class S, class Part> DEVICE int draw_below(int count, double left, Part part) {
+  return draw(0, count - 1, sum_of<S>(0, count - 1, part), left, part);
 }
 
-struct Draws {
-  i64 *tags, seed;  // of the sentence's first sample
-  i64 step, number, words;  // from one sample to the next; the sentence's own number, and the most words
-  int samples, B;
-  DEVICE i64* of(int s) const { return tags + s * step; }
-  DEVICE double uniform(int s, int i) const { return stream_for(seed, ((i64)s * B + number) * words + i).uniform(); }
-};
-
 template <class T, class In>
-DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Draws draws, double* work, int words, int tags,
+DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Samples draws, double* work, int words, int tags,
                         int trigrams) {
   typedef typename T::Scalar S;
   Room room{work};
-  Forward<T> f(room, tags, trigrams, (int)draws.words, false);
+  Forward<T> f(room, tags, trigrams, (int)draws.size, false);
   f.pair_bad = 0;
   bool there = false;
   auto load = [&](int p) {
@@ -44,8 +28,8 @@ DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Draws draws
   if (!f.proven(all)) return false;
   if (is_zero(all)) return true;
   const int last = words - 1;
-  LANES(s, draws.samples) {
-    const int k = draw<S>(f.rows_of(last) * tags, draws.uniform(s, last),
+  LANES(s, draws.count) {
+    const int k = draw_below<S>(f.rows_of(last) * tags, draws.uniform(s, last),
                           [&](int k) { return f.a.cell(last * f.word + k / tags * f.row + k % tags); });
     i64* chain = draws.of(s);
     chain[last] = k % tags;
@@ -54,10 +38,10 @@ DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Draws draws
   for (int i = last; i >= f.first(); --i) {  // the tag that is forgotten at word i
     load(i - f.first());
     const i64 before = (i - 1) * f.word;
-    LANES(s, draws.samples) {
+    LANES(s, draws.count) {
       i64* chain = draws.of(s);
       const int c = (int)chain[i], y = trigrams ? (int)chain[i - 1] : 0;
-      chain[i - f.first()] = draw<S>(tags, draws.uniform(s, i - f.first()), [&](int x) {
+      chain[i - f.first()] = draw_below<S>(tags, draws.uniform(s, i - f.first()), [&](int x) {
         return f.a.cell(before + f.state(x, y)) * f.psi.cell(((i64)x * f.M + y) * f.row + c);
       });
     }
@@ -73,18 +57,15 @@ KERNEL chain_sample(const In* unary, const In* pairs, const i64* lengths, const 
   SENTENCES(b, B) {
     const int length = words_in(lengths, b, n + 1);
     const In *x = unary + (i64)b * n * T, *y = pairs + b * pairs_sentence;
-    const Draws draws{tags + (i64)b * n, *seed, (i64)B * n, b, n, samples, B};
+    const Samples draws{tags, n, *seed, samples, B, b};
     BARRIER();
-    LANES(s, samples)
-      for (int i = 0; i < n; ++i) draws.of(s)[i] = -1;
+    draws.clear();
     if (length == 0) continue;
     BARRIER();
-    if (!draw_chains<Lin<Pack>>(x, y, pairs_place, draws, mine, length, T, trigrams)) {
-      BARRIER();
-      draw_chains<Ext<Lin<Pack>>>(x, y, pairs_place, draws, mine, length, T, trigrams);
-    }
+    fast_then_safe<Lin<Pack>>([&](auto numbers, bool) {
+      return draw_chains<ALGEBRA(numbers)>(x, y, pairs_place, draws, mine, length, T, trigrams);
+    });
   }
 }
 
-EXPORT(chain_sample_float, chain_sample<float>)
-EXPORT(chain_sample_double, chain_sample<double>)
+EXPORT_TYPES(chain_sample)

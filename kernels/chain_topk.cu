@@ -86,5 +86,4 @@ KERNEL chain_topk(const In* unary, const In* pairs, const i64* lengths, i64* out
   }
 }
 
-EXPORT(chain_topk_float, chain_topk<float>)
-EXPORT(chain_topk_double, chain_topk<double>)
+EXPORT_TYPES(chain_topk)

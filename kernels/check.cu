@@ -22,5 +22,4 @@ template <class In> KERNEL check(const In* arcs, const i64* lengths, int* flags,
   }
 }
 
-EXPORT(check_float, check<float>)
-EXPORT(check_double, check<double>)
+EXPORT_TYPES(check)

@@ -119,8 +119,6 @@ KERNEL cky(const In* tags, const In* rules, const In* roots, const In* spans, co
            const In* u_roots, const In* u_spans, const In* v_tags, const In* v_rules, const In* v_roots,
            const In* v_spans, const int* grammar, const i64* lengths, double* logz, In* out_tags, In* out_rules,
            In* out_roots, In* out_spans, double* work, i64 work_size, int B, int N, int S, int T, int R) {
-  typedef typename Derivative<Pack, order>::type Fast;
-  typedef Ext<Fast> Safe;
   const Rules g{grammar, S, T, R};
   double* mine = work + SLOT * work_size;
   SENTENCES(b, B) {
@@ -134,16 +132,10 @@ KERNEL cky(const In* tags, const In* rules, const In* roots, const In* spans, co
     const Parts<In> x = Parts<In>{tags, rules, roots, spans}.at(b, N, g),
                     du = Parts<In>{u_tags, u_rules, u_roots, u_spans}.at(b, N, g),
                     dv = Parts<In>{v_tags, v_rules, v_roots, v_spans}.at(b, N, g);
-    if (!sum_trees<Fast>(g, x, du, dv, z, out, mine, N, n, true)) {
-      BARRIER();
-      sum_trees<Safe>(g, x, du, dv, z, out, mine, N, n, false);
-    }
+    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
+      return sum_trees<ALGEBRA(numbers)>(g, x, du, dv, z, out, mine, N, n, must_prove);
+    });
   }
 }
 
-EXPORT(cky_float_0, cky<float, 0>)
-EXPORT(cky_float_1, cky<float, 1>)
-EXPORT(cky_float_2, cky<float, 2>)
-EXPORT(cky_double_0, cky<double, 0>)
-EXPORT(cky_double_1, cky<double, 1>)
-EXPORT(cky_double_2, cky<double, 2>)
+EXPORT_ORDERS(cky)

@@ -36,5 +36,4 @@ KERNEL cky_argmax(const In* tags, const In* rules, const In* roots, const In* sp
   }
 }
 
-EXPORT(cky_argmax_float, cky_argmax<float>)
-EXPORT(cky_argmax_double, cky_argmax<double>)
+EXPORT_TYPES(cky_argmax)

@@ -79,8 +79,6 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, double* logz, In
 template <class In, int order>
 KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, double* logz, In* out, double* work,
               i64 work_size, int B, int N, int single_root) {
-  typedef typename Derivative<Pack, order>::type Fast;
-  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   SENTENCES(b, B) {
     const i64 at = (i64)b * N * N;
@@ -91,16 +89,10 @@ KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, doub
     if (o) LANES(k, N * N) o[k] = (In)0;
     if (n == 0) { if (LEADER && z) *z = 0.; continue; }
     const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
-    if (!sum_trees<Fast>(arcs + at, du, dv, z, o, mine, N, n, single_root, true)) {
-      BARRIER();
-      sum_trees<Safe>(arcs + at, du, dv, z, o, mine, N, n, single_root, false);
-    }
+    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
+      return sum_trees<ALGEBRA(numbers)>(arcs + at, du, dv, z, o, mine, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(eisner_float_0, eisner<float, 0>)
-EXPORT(eisner_float_1, eisner<float, 1>)
-EXPORT(eisner_float_2, eisner<float, 2>)
-EXPORT(eisner_double_0, eisner<double, 0>)
-EXPORT(eisner_double_1, eisner<double, 1>)
-EXPORT(eisner_double_2, eisner<double, 2>)
+EXPORT_ORDERS(eisner)

@@ -26,5 +26,4 @@ KERNEL eisner_argmax(const In* arcs, const i64* lengths, i64* heads, double* wor
   }
 }
 
-EXPORT(eisner_argmax_float, eisner_argmax<float>)
-EXPORT(eisner_argmax_double, eisner_argmax<double>)
+EXPORT_TYPES(eisner_argmax)

@@ -2,8 +2,8 @@
 #include "unwind.cuh"
 
 template <class T, class In>
-DEVICE bool draw_trees(const In* arcs, i64* heads, double* work, int* stacks, int N, int n, int B, int b, int samples,
-                       i64 seed, int single_root, bool must_prove) {
+DEVICE bool draw_trees(const In* arcs, Samples samples, double* work, int* stacks, int N, int n, int single_root,
+                       bool must_prove) {
   typedef typename T::Scalar S;
   Inside<T> in(work, n);
   BARRIER();
@@ -13,20 +13,12 @@ DEVICE bool draw_trees(const In* arcs, i64* heads, double* work, int* stacks, in
   const double log_z = log_of(in.R.cell(n, 0));
   if (must_prove && !proven(log_z, range.log_bound, n)) return false;
   if (!(log_z > -infinity())) return true;
-  LANES(s, samples) {
-    Stream random = stream_for(seed, (i64)s * B + b);
-    unwind<true>(n, heads + ((i64)s * B + b) * N, stacks + LANE_NUMBER * 3 * (2 * N + 4),
+  LANES(s, samples.count) {
+    Stream random = samples.random(s);
+    unwind<true>(n, samples.of(s), stacks + LANE_NUMBER * 3 * (2 * N + 4),
                  [&](int kind, int d, int i, int first, int last) {
-      S whole = S::zero();
-      for (int t = first; t <= last; ++t) whole = whole + summand(in, kind, d, i, t);
-      double left = random.uniform();
-      int chosen = -1;
-      for (int t = first; t <= last && left >= 0.; ++t) {
-        double part = share(summand(in, kind, d, i, t), whole);
-        if (part > 0.) chosen = t;  // the last possible one, should rounding leave a remainder
-        left -= part;
-      }
-      return chosen;
+      auto part = [&](int t) { return summand(in, kind, d, i, t); };
+      return draw(first, last, sum_of<S>(first, last, part), random.uniform(), part);
     });
   }
   return true;
@@ -41,16 +33,14 @@ KERNEL eisner_sample(const In* arcs, const i64* lengths, const i64* seed, i64* h
   SENTENCES(b, B) {
     const In* scores = arcs + (i64)b * N * N;
     const int n = words_in(lengths, b, N);
+    const Samples all{heads, N, *seed, samples, B, b};
     BARRIER();
-    LANES(s, samples)
-      for (int k = 0; k < N; ++k) heads[((i64)s * B + b) * N + k] = -1;
+    all.clear();
     if (n == 0) continue;
-    if (!draw_trees<Lin<Pack>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, true)) {
-      BARRIER();
-      draw_trees<Ext<Lin<Pack>>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, false);
-    }
+    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
+      return draw_trees<ALGEBRA(numbers)>(scores, all, mine, stack, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(eisner_sample_float, eisner_sample<float>)
-EXPORT(eisner_sample_double, eisner_sample<double>)
+EXPORT_TYPES(eisner_sample)

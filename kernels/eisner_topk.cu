@@ -108,5 +108,4 @@ KERNEL eisner_topk(const In* arcs, const i64* lengths, i64* heads, double* work,
   }
 }
 
-EXPORT(eisner_topk_float, eisner_topk<float>)
-EXPORT(eisner_topk_double, eisner_topk<double>)
+EXPORT_TYPES(eisner_topk)

@@ -136,8 +136,6 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
                      const In* u_grandparents, const In* v, const In* v_siblings, const In* v_grandparents,
                      const i64* lengths, double* logz, In* out, In* beside, In* under, double* work, i64 work_size,
                      int B, int N, int single_root) {
-  typedef typename Derivative<Pack, order>::type Fast;
-  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   SENTENCES(b, B) {
     const int n = words_in(lengths, b, N);
@@ -153,16 +151,10 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
     const GrandParts<In> scores = GrandParts<In>{arcs, siblings, grandparents}.at(b, N),
                          du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
                          dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);
-    if (!sum_trees<Fast>(scores, du, dv, z, o, s, g, mine, N, n, single_root, true)) {
-      BARRIER();
-      sum_trees<Safe>(scores, du, dv, z, o, s, g, mine, N, n, single_root, false);
-    }
+    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
+      return sum_trees<ALGEBRA(numbers)>(scores, du, dv, z, o, s, g, mine, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(grandsiblings_float_0, grandsiblings<float, 0>)
-EXPORT(grandsiblings_float_1, grandsiblings<float, 1>)
-EXPORT(grandsiblings_float_2, grandsiblings<float, 2>)
-EXPORT(grandsiblings_double_0, grandsiblings<double, 0>)
-EXPORT(grandsiblings_double_1, grandsiblings<double, 1>)
-EXPORT(grandsiblings_double_2, grandsiblings<double, 2>)
+EXPORT_ORDERS(grandsiblings)

@@ -26,5 +26,4 @@ KERNEL grandsiblings_argmax(const In* arcs, const In* siblings, const In* grandp
   }
 }
 
-EXPORT(grandsiblings_argmax_float, grandsiblings_argmax<float>)
-EXPORT(grandsiblings_argmax_double, grandsiblings_argmax<double>)
+EXPORT_TYPES(grandsiblings_argmax)

@@ -114,6 +114,12 @@ template <class... A, void (*F)(A...)> struct Entry<F> {
 
 #endif
 
+// The instances of a kernel for float and double, and for the orders of its derivatives.
+#define EXPORT_TYPES(name) EXPORT(name##_float, name<float>) EXPORT(name##_double, name<double>)
+#define EXPORT_TYPE_ORDERS(name, type) \
+  EXPORT(name##_##type##_0, name<type, 0>) EXPORT(name##_##type##_1, name<type, 1>) EXPORT(name##_##type##_2, name<type, 2>)
+#define EXPORT_ORDERS(name) EXPORT_TYPE_ORDERS(name, float) EXPORT_TYPE_ORDERS(name, double)
+
 // Reductions over the whole team; every lane gets the result.
 template <class T, class Op> DEVICE T team_reduce(T mine, Op op) {
 #if ON_GPU

@@ -239,12 +239,10 @@ KERNEL lexical(const In* tags, const In* arcs, const In* rules, const In* roots,
     }
     if (n == 0) { if (LEADER) logz[b] = 0.; continue; }
     const Lexicon<In> scores{tags + first_tag, arcs + first_arc, rules + b * rules_step, roots};
-    if (!sum_trees<Lin<Pack>>(scores, g, logz + b, out, mine, set, N, n, true)) {
-      BARRIER();
-      sum_trees<Ext<Lin<Pack>>>(scores, g, logz + b, out, mine, set, N, n, false);
-    }
+    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
+      return sum_trees<ALGEBRA(numbers)>(scores, g, logz + b, out, mine, set, N, n, must_prove);
+    });
   }
 }
 
-EXPORT(lexical_float, lexical<float>)
-EXPORT(lexical_double, lexical<double>)
+EXPORT_TYPES(lexical)

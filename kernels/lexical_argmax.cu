@@ -29,5 +29,4 @@ KERNEL lexical_argmax(const In* tags, const In* arcs, const In* rules, const In*
   }
 }
 
-EXPORT(lexical_argmax_float, lexical_argmax<float>)
-EXPORT(lexical_argmax_double, lexical_argmax<double>)
+EXPORT_TYPES(lexical_argmax)

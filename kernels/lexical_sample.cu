@@ -4,20 +4,13 @@
 struct Draw {
   Stream random;
   template <class S, class F> DEVICE int operator()(int count, S whole, F value) {
-    double left = random.uniform();
-    int chosen = -1;
-    for (int f = 0; f < count && left >= 0.; ++f) {
-      const double part = share(value(f), whole);
-      if (part > 0.) chosen = f;  // the last possible one, should rounding leave a remainder
-      left -= part;
-    }
-    return chosen;
+    return draw(0, count - 1, whole, random.uniform(), value);
   }
 };
 
 template <class T, class In>
-DEVICE bool draw_trees(Lexicon<In> scores, Rules g, i64* trees, double* work, u64* bits, int* stacks, int N, int n,
-                       int B, int b, int samples, i64 seed, bool must_prove) {
+DEVICE bool draw_trees(Lexicon<In> scores, Rules g, Samples samples, double* work, u64* bits, int* stacks, int N, int n,
+                       bool must_prove) {
   typedef typename T::Scalar S;
   LexicalInside<T> in(work, bits, n, g);
   BARRIER();
@@ -29,10 +22,8 @@ DEVICE bool draw_trees(Lexicon<In> scores, Rules g, i64* trees, double* work, u6
   const double log_z = log_of(z);
   if (must_prove && !lexical_proven(log_z, range.log_bound, n, g.rules)) return false;
   if (!(log_z > -infinity())) return true;
-  LANES(s, samples) {
-    take_apart<true>(in, z, trees + ((i64)s * B + b) * (2 * N - 3) * 5, stacks + LANE_NUMBER * 4 * (N + 2),
-                     Draw{stream_for(seed, (i64)s * B + b)});
-  }
+  LANES(s, samples.count)
+    take_apart<true>(in, z, samples.of(s), stacks + LANE_NUMBER * 4 * (N + 2), Draw{samples.random(s)});
   return true;
 }
 
@@ -48,17 +39,15 @@ KERNEL lexical_sample(const In* tags, const In* arcs, const In* rules, const In*
   int* stack = stacks + SLOT * stack_size;
   SENTENCES(b, B) {
     const int n = words_in(lengths, b, N);
+    const Samples all{trees, (2 * N - 3) * 5, *seed, samples, B, b};
     BARRIER();
-    LANES(s, samples)
-      for (int k = 0; k < (2 * N - 3) * 5; ++k) trees[((i64)s * B + b) * (2 * N - 3) * 5 + k] = -1;
+    all.clear();
     if (n == 0) continue;
     const Lexicon<In> scores{tags + (i64)b * (N - 1) * T, arcs + (i64)b * N * N, rules + b * rules_step, roots};
-    if (!draw_trees<Lin<Pack>>(scores, g, trees, mine, set, stack, N, n, B, b, samples, *seed, true)) {
-      BARRIER();
-      draw_trees<Ext<Lin<Pack>>>(scores, g, trees, mine, set, stack, N, n, B, b, samples, *seed, false);
-    }
+    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
+      return draw_trees<ALGEBRA(numbers)>(scores, g, all, mine, set, stack, N, n, must_prove);
+    });
   }
 }
 
-EXPORT(lexical_sample_float, lexical_sample<float>)
-EXPORT(lexical_sample_double, lexical_sample<double>)
+EXPORT_TYPES(lexical_sample)

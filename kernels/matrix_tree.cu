@@ -87,8 +87,6 @@ DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, double* logz, In
 template <class In, int order>
 KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths, double* logz, In* out, double* work,
                    int* orders, i64 work_size, int B, int N, int single_root) {
-  typedef typename Derivative<Pack, order>::type Fast;
-  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   int* words = orders + SLOT * N;
   SENTENCES(b, B) {
@@ -100,16 +98,10 @@ KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths,
     if (o) LANES(k, N * N) o[k] = (In)0;
     if (n == 0) { if (LEADER && z) *z = 0.; continue; }
     const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
-    if (!sum_trees<Fast>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, true)) {
-      BARRIER();
-      sum_trees<Safe>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, false);
-    }
+    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
+      return sum_trees<ALGEBRA(numbers)>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(matrix_tree_float_0, matrix_tree<float, 0>)
-EXPORT(matrix_tree_float_1, matrix_tree<float, 1>)
-EXPORT(matrix_tree_float_2, matrix_tree<float, 2>)
-EXPORT(matrix_tree_double_0, matrix_tree<double, 0>)
-EXPORT(matrix_tree_double_1, matrix_tree<double, 1>)
-EXPORT(matrix_tree_double_2, matrix_tree<double, 2>)
+EXPORT_ORDERS(matrix_tree)

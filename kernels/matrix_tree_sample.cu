@@ -66,8 +66,8 @@ DEVICE void draw_tree(const Elimination<T>& e, int n, int single_root, Stream& r
 }
 
 template <class T, class In>
-DEVICE bool draw_trees(const In* arcs, i64* heads, double* work, int* order, int* stacks, int N, int n, int B, int b,
-                       int samples, i64 seed, int single_root, bool must_prove) {
+DEVICE bool draw_trees(const In* arcs, Samples samples, double* work, int* order, int* stacks, int N, int n,
+                       int single_root, bool must_prove) {
   Elimination<T> e(work, order, n);
   Range range = e.load(arcs, arcs, arcs, N, n, must_prove ? spread_for(n) : 0.);
   if (range.bad) return true;
@@ -75,11 +75,11 @@ DEVICE bool draw_trees(const In* arcs, i64* heads, double* work, int* order, int
   const bool some = e.run(n, single_root);
   if (must_prove && !(some && e.proven_by(range, n))) return false;
   if (!some) return true;
-  LANES(s, samples) {
-    Stream random = stream_for(seed, (i64)s * B + b);
+  LANES(s, samples.count) {
+    Stream random = samples.random(s);
     int* head = stacks + LANE_NUMBER * 3 * N;
     draw_tree(e, n, single_root, random, head, head + N, head + 2 * N);
-    i64* h = heads + ((i64)s * B + b) * N;
+    i64* h = samples.of(s);
     for (int i = 1; i <= n; ++i) h[e.word[i]] = e.word[head[i]];
   }
   return true;
@@ -95,16 +95,14 @@ KERNEL matrix_tree_sample(const In* arcs, const i64* lengths, const i64* seed, i
   SENTENCES(b, B) {
     const In* scores = arcs + (i64)b * N * N;
     const int n = words_in(lengths, b, N);
+    const Samples all{heads, N, *seed, samples, B, b};
     BARRIER();
-    LANES(s, samples)
-      for (int k = 0; k < N; ++k) heads[((i64)s * B + b) * N + k] = -1;
+    all.clear();
     if (n == 0) continue;
-    if (!draw_trees<Lin<Pack>>(scores, heads, mine, words, stack, N, n, B, b, samples, *seed, single_root, true)) {
-      BARRIER();
-      draw_trees<Ext<Lin<Pack>>>(scores, heads, mine, words, stack, N, n, B, b, samples, *seed, single_root, false);
-    }
+    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
+      return draw_trees<ALGEBRA(numbers)>(scores, all, mine, words, stack, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(matrix_tree_sample_float, matrix_tree_sample<float>)
-EXPORT(matrix_tree_sample_double, matrix_tree_sample<double>)
+EXPORT_TYPES(matrix_tree_sample)

@@ -20,5 +20,4 @@ KERNEL mst(const In* arcs, const i64* lengths, i64* heads, double* work, int* in
   }
 }
 
-EXPORT(mst_float, mst<float>)
-EXPORT(mst_double, mst<double>)
+EXPORT_TYPES(mst)

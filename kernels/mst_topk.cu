@@ -108,5 +108,4 @@ KERNEL mst_topk(const In* arcs, const i64* lengths, i64* heads, double* work, in
   }
 }
 
-EXPORT(mst_topk_float, mst_topk<float>)
-EXPORT(mst_topk_double, mst_topk<double>)
+EXPORT_TYPES(mst_topk)

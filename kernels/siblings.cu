@@ -105,8 +105,6 @@ template <class In, int order>
 KERNEL siblings(const In* arcs, const In* pairs, const In* u, const In* u_pairs, const In* v, const In* v_pairs,
                 const i64* lengths, double* logz, In* out, In* rows, double* work, i64 work_size, int B, int N,
                 int single_root) {
-  typedef typename Derivative<Pack, order>::type Fast;
-  typedef Ext<Fast> Safe;
   double* mine = work + SLOT * work_size;
   SENTENCES(b, B) {
     const int n = words_in(lengths, b, N);
@@ -118,16 +116,10 @@ KERNEL siblings(const In* arcs, const In* pairs, const In* u, const In* u_pairs,
     if (n == 0) { if (LEADER && z) *z = 0.; continue; }
     const Parts<In> s = Parts<In>{arcs, pairs}.at(b, N), du = Parts<In>{u, u_pairs}.at(b, N),
                     dv = Parts<In>{v, v_pairs}.at(b, N);
-    if (!sum_trees<Fast>(s, du, dv, z, o, r, mine, N, n, single_root, true)) {
-      BARRIER();
-      sum_trees<Safe>(s, du, dv, z, o, r, mine, N, n, single_root, false);
-    }
+    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
+      return sum_trees<ALGEBRA(numbers)>(s, du, dv, z, o, r, mine, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(siblings_float_0, siblings<float, 0>)
-EXPORT(siblings_float_1, siblings<float, 1>)
-EXPORT(siblings_float_2, siblings<float, 2>)
-EXPORT(siblings_double_0, siblings<double, 0>)
-EXPORT(siblings_double_1, siblings<double, 1>)
-EXPORT(siblings_double_2, siblings<double, 2>)
+EXPORT_ORDERS(siblings)

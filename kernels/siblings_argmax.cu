@@ -25,5 +25,4 @@ KERNEL siblings_argmax(const In* arcs, const In* pairs, const i64* lengths, i64*
   }
 }
 
-EXPORT(siblings_argmax_float, siblings_argmax<float>)
-EXPORT(siblings_argmax_double, siblings_argmax<double>)
+EXPORT_TYPES(siblings_argmax)

@@ -4,8 +4,8 @@
 #include "siblings_unwind.cuh"
 
 template <class T, class In>
-DEVICE bool draw_trees(Parts<In> scores, i64* heads, double* work, int* stacks, int N, int n, int B, int b,
-                       int samples, i64 seed, int single_root, bool must_prove) {
+DEVICE bool draw_trees(Parts<In> scores, Samples samples, double* work, int* stacks, int N, int n, int single_root,
+                       bool must_prove) {
   SiblingInside<T> in(work, n);
   BARRIER();
   const double spread = must_prove ? spread_over(0.5 * n * (n + 1.), n) : 0.;
@@ -16,9 +16,9 @@ DEVICE bool draw_trees(Parts<In> scores, i64* heads, double* work, int* stacks, 
   const double log_z = log_of(in.R.cell(n, 0));
   if (must_prove && !proven(log_z, range.log_bound, n)) return false;
   if (!(log_z > -infinity())) return true;
-  LANES(s, samples) {
-    Stream random = stream_for(seed, (i64)s * B + b);
-    draw_tree(in, n, heads + ((i64)s * B + b) * N, stacks + LANE_NUMBER * 4 * (N + 4), random);
+  LANES(s, samples.count) {
+    Stream random = samples.random(s);
+    draw_tree(in, n, samples.of(s), stacks + LANE_NUMBER * 4 * (N + 4), random);
   }
   return true;
 }
@@ -33,16 +33,14 @@ KERNEL siblings_sample(const In* arcs, const In* pairs, const i64* lengths, cons
   SENTENCES(b, B) {
     const Parts<In> scores = Parts<In>{arcs, pairs}.at(b, N);
     const int n = words_in(lengths, b, N);
+    const Samples all{heads, N, *seed, samples, B, b};
     BARRIER();
-    LANES(s, samples)
-      for (int k = 0; k < N; ++k) heads[((i64)s * B + b) * N + k] = -1;
+    all.clear();
     if (n == 0) continue;
-    if (!draw_trees<Lin<Pack>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, true)) {
-      BARRIER();
-      draw_trees<Ext<Lin<Pack>>>(scores, heads, mine, stack, N, n, B, b, samples, *seed, single_root, false);
-    }
+    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
+      return draw_trees<ALGEBRA(numbers)>(scores, all, mine, stack, N, n, single_root, must_prove);
+    });
   }
 }
 
-EXPORT(siblings_sample_float, siblings_sample<float>)
-EXPORT(siblings_sample_double, siblings_sample<double>)
+EXPORT_TYPES(siblings_sample)

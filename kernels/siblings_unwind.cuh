@@ -2,7 +2,7 @@
 // sentence down, `choose` saying where. g is the head of a span's head; the program for siblings alone has one entry
 // for all.
 #pragma once
-#include "lanes.cuh"
+#include "weights.cuh"
 
 enum Kind { RIGHT, LEFT, ARC_RIGHT, ARC_LEFT, BETWEEN };  // R, L, P, Q, X
 
@@ -72,15 +72,7 @@ template <class In> DEVICE void best_tree(const In& in, int n, i64* heads, int* 
 template <class In, class Random> DEVICE void draw_tree(const In& in, int n, i64* heads, int* stack, Random& random) {
   typedef typename In::S S;
   unwind<true>(n, heads, stack, [&](int kind, int d, int i, int g, int first, int last) {
-    S whole = S::zero();
-    for (int t = first; t <= last; ++t) whole = whole + summand(in, kind, d, i, g, t);
-    double left = random.uniform();
-    int chosen = -1;
-    for (int t = first; t <= last && left >= 0.; ++t) {
-      double part = share(summand(in, kind, d, i, g, t), whole);
-      if (part > 0.) chosen = t;  // the last possible one, should rounding leave a remainder
-      left -= part;
-    }
-    return chosen;
+    auto part = [&](int t) { return summand(in, kind, d, i, g, t); };
+    return draw(first, last, sum_of<S>(first, last, part), random.uniform(), part);
   });
 }

@@ -349,5 +349,4 @@ KERNEL viterbi_averaged(const In* unary, const double* pairs, const double* colu
   }
 }
 
-EXPORT(viterbi_averaged_float, viterbi_averaged<float>)
-EXPORT(viterbi_averaged_double, viterbi_averaged<double>)
+EXPORT_TYPES(viterbi_averaged)

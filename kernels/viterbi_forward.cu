@@ -130,5 +130,4 @@ KERNEL viterbi_forward(const In* unary, const double* pairs, const double* row_m
   }
 }
 
-EXPORT(viterbi_forward_float, viterbi_forward<float>)
-EXPORT(viterbi_forward_double, viterbi_forward<double>)
+EXPORT_TYPES(viterbi_forward)

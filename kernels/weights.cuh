@@ -106,6 +106,45 @@ DEVICE Stream stream_for(i64 seed, i64 sample) {
   return s;
 }
 
+// The sum of part(k), k = first..last, and a k with the probability of its share, by a number from [0, 1). At least one
+// is possible.
+template <class S, class Part> DEVICE S sum_of(int first, int last, Part part) {
+  S whole = S::zero();
+  for (int k = first; k <= last; ++k) whole = whole + part(k);
+  return whole;
+}
+template <class S, class Part> DEVICE int draw(int first, int last, S whole, double left, Part part) {
+  int chosen = first;
+  for (int k = first; k <= last && left >= 0.; ++k) {
+    const double p = share(part(k), whole);
+    if (p > 0.) chosen = k;  // the last possible one, should rounding leave a remainder
+    left -= p;
+  }
+  return chosen;
+}
+
+// The samples of sentence b: out [count, B, size], by the numbers that follow from the seed.
+struct Samples {
+  i64* out;
+  i64 size, seed;
+  int count, B, b;
+  DEVICE i64 number(int s) const { return (i64)s * B + b; }
+  DEVICE i64* of(int s) const { return out + number(s) * size; }
+  DEVICE Stream random(int s) const { return stream_for(seed, number(s)); }
+  DEVICE double uniform(int s, int i) const { return stream_for(seed, number(s) * size + i).uniform(); }
+  DEVICE void clear() const { LANES(s, count) for (i64 k = 0; k < size; ++k) of(s)[k] = -1; }
+};
+
+// Runs with fast numbers and, where these prove too little, with safe ones: run(Algebra<T>, must_prove) says whether it
+// was enough.
+template <class T> struct Algebra { typedef T type; };
+#define ALGEBRA(numbers) typename decltype(numbers)::type
+template <class Fast, class Run> DEVICE void fast_then_safe(Run run) {
+  if (run(Algebra<Fast>{}, true)) return;
+  BARRIER();
+  run(Algebra<Ext<Fast>>{}, false);
+}
+
 // A length as given, kept inside the tensor.
 DEVICE int words_in(const i64* lengths, int b, int N) {
   i64 n = lengths[b];
