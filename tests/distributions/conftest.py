@@ -20,3 +20,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["single", "multi"])
+def single_root(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)

@@ -339,6 +339,8 @@ FAMILIES: dict[str, Family] = {
     "any trees, many roots": _trees(gp.NonProjectiveTrees, False, False),
     "no pairs": _trees(gp.SecondOrderTrees, True, True),
     "siblings": _trees(gp.SecondOrderTrees, True, True, "siblings"),
+    "siblings, many roots": _trees(gp.SecondOrderTrees, False, True, "siblings"),
+    "grandparents": _trees(gp.SecondOrderTrees, True, True, "grandparents"),
     "grandparents, many roots": _trees(gp.SecondOrderTrees, False, True, "grandparents"),
     "siblings and grandparents": _trees(gp.SecondOrderTrees, True, True, "siblings", "grandparents"),
     "tags": _chains(gp.TagChains, "transitions", lambda batch, words: (3, 3)),
