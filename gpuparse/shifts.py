@@ -34,11 +34,11 @@ ONE_ROOT = -1.5 * LARGE
 NEG_INF = -torch.inf
 
 
-def is_large(scores: Tensor | None) -> bool:
-    """Whether some number is large; -inf is not, NaN is. Waits for the device."""
+def is_large(scores: Tensor | None, limits: tuple[float, float] | None = None) -> bool:
+    """Whether some number is large; -inf is not, NaN is. Waits for the device. ``limits``: its span, if known."""
     if scores is None or not scores.numel():
         return False
-    low, high = span(scores)
+    low, high = limits or span(scores)
     if low > -LARGE and high < LARGE:
         return False
     if low > NEG_INF or not high < LARGE:

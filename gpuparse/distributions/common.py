@@ -7,6 +7,7 @@ import operator
 from typing import Any, SupportsIndex
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 MAX_K = 64
@@ -58,3 +59,8 @@ def may_keep() -> bool:
 def not_negative(value: Tensor) -> Tensor:
     """Without the rounding that put it below 0; the gradient is left as it is."""
     return value + (-value.detach()).clamp(min=0)
+
+
+def expected(marginals: Float[Tensor, " B *shape"], scores: Float[Tensor, "*dims"]) -> Float[Tensor, " B"]:
+    """Sum of marginal * score over the parts that are possible."""
+    return (marginals * torch.where(scores.isfinite(), scores, 0.0)).flatten(1).sum(1)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from jaxtyping import Float, Float64, Int, Int64
+from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
-from torch.distributions import Distribution, constraints
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gpuparse.constituents import as_trees
-from gpuparse.distributions.common import as_batch_shape, as_sample_shape, may_keep, not_negative
+from gpuparse.distributions.grammar_trees import GrammarTrees
 from gpuparse.grammars import Grammar
 from gpuparse.ops import lexical
 from gpuparse.plain.lexical import Rules, Scores, heads_of, masks, tags_of, tree_scores
-from gpuparse.shifts import add_up, arcs_less_greatest, bounded, check_sums, is_large, less_greatest, repeated
+from gpuparse.shifts import arcs_less_greatest, bounded, less_greatest, repeated
 from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
 
-NAMES = ("log_partition", "tags", "arcs", "rules", "roots")
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-class LexicalizedTrees(Distribution):
+class LexicalizedTrees(GrammarTrees):
     """p(tree) = exp(score) / Z over the lexicalised trees of a grammar, for each sentence of a batch.
 
     Every span of a tree has a head word, a word's own being itself; a rule says which part the head comes from. The
@@ -41,17 +40,45 @@ class LexicalizedTrees(Distribution):
     A tree is int64 [2n - 1, 5]: a row (i, j, symbol, split, head) for each of its spans, of words i..j counted from 0,
     parts i..split and split+1..j, and a head word counted from 1; spans before their parts, these from left to right. A
     word has split = -1, and rows past those of a sentence are -1. ``heads_of`` and ``tags_of`` give its dependency tree
-    and its tags.
+    and its tags. A sentence without any tree is no error: it has log Z = -inf, zero marginals and -1 for trees.
 
-    A sentence without any tree has log Z = -inf, zero marginals and -1 for trees. ``log_partition``, the marginals,
-    ``max``, ``entropy()`` and ``log_prob()`` are differentiable in all scores, log Z by kernels and what comes after by
-    plain torch, which is slow. Results have the dtype and device of ``tags``. What was computed once is kept, with its
-    graph. Memory: n^2 / 2 rows of n numbers for each tag or for each other symbol, whichever are more; marginals twice.
+    Attributes:
+        grammar, tags, arcs, lengths, rules: as given, lengths as int64 [B]; rules of the grammar if not given.
+        roots: scores [S] of the grammar.
+        log_partition: log Z [B].
+        tag_marginals, arc_marginals, rule_marginals, root_marginals: expected numbers, [B, ...] like the scores.
+        argmax, max: a best tree [B, 2n - 1, 5], and its score [B].
+
+    ``sample((s,))`` gives trees [s, B, 2n - 1, 5], ``score(trees)`` and ``log_prob(trees)`` [..., B], their rows in any
+    order; ``entropy()`` and ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures is differentiable in
+    all scores (``StructuredDistribution``), log Z by kernels and what comes after by plain torch, which is slow.
+    Memory: n^2 / 2 rows of n numbers for each tag or for each other symbol, whichever are more; marginals twice.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> one, zero, sides = torch.tensor([1, 1]), torch.tensor([0, 0]), torch.tensor([0, 1])
+        >>> grammar = gp.Grammar(("t", "A"), 1, one, zero, zero, sides, torch.zeros(2), torch.zeros(2))  # A -> t t
+        >>> arcs = torch.zeros(1, 3, 3)
+        >>> arcs[0, 2, 1] = 1.0
+        >>> trees = gp.LexicalizedTrees(grammar, torch.zeros(1, 2, 1), arcs)
+        >>> trees.argmax[0]  # rows (first word, last word, symbol, end of the left part, head word)
+        tensor([[ 0,  1,  1,  0,  2],
+                [ 0,  0,  0, -1,  1],
+                [ 1,  1,  0, -1,  2]])
+        >>> trees.heads_of(trees.argmax)
+        tensor([[-1,  2,  0]])
+        >>> trees.arc_marginals[0, 2, 1]
+        tensor(0.7311)
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {}
+    parts: ClassVar[dict[str, int]] = {"tags": 3, "arcs": 3, "rules": 2, "roots": 2}
+    columns = 5
+    _kept = ("grammar",)
     heads_of = staticmethod(heads_of)
     tags_of = staticmethod(tags_of)
+    arcs: Float[Tensor, "B N N"]
+    rules: Float[Tensor, "*b R"]
+    roots: Float[Tensor, " S"]
 
     def __init__(
         self,
@@ -63,14 +90,7 @@ class LexicalizedTrees(Distribution):
         rules: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if not isinstance(grammar, Grammar):
-            raise ValueError(f"grammar must be a gpuparse.Grammar, got {type(grammar).__name__}")
-        tags, arcs = as_scores(tags, "tags"), as_scores(arcs, "arcs")
-        if tags.dim() != 3 or tags.shape[1] < 1 or tags.shape[2] != grammar.tags:
-            raise ValueError(
-                f"tags must have shape [B, n, T] with a word at least and T = {grammar.tags} as in the grammar, "
-                f"got {list(tags.shape)}"
-            )
+        tags, arcs = self._as_tags(tags, grammar), as_scores(arcs, "arcs")
         B, n, _ = tags.shape
         R = len(grammar.parents)
         _as_like(arcs, "arcs", tags)
@@ -84,210 +104,69 @@ class LexicalizedTrees(Distribution):
         if rules.shape not in ((R,), (B, R)):
             raise ValueError(f"rules must have shape [R] = [{R}] or [B, R] = [{B}, {R}], got {list(rules.shape)}")
         _rules_of(grammar)  # raises if it has a rule twice
+        counts = as_lengths_up_to(n, lengths, tags, "tags", validate_args)
         self.grammar = grammar
-        self.tags: Float[Tensor, "B n T"] = tags
-        self.arcs: Float[Tensor, "B N N"] = arcs
-        self.rules: Float[Tensor, "*b R"] = rules
-        self.lengths: Int[Tensor, " B"] = as_lengths_up_to(n, lengths, tags, "tags", validate_args)
-        self._looks = validate_args
-        self._known: dict[str, Tensor] = {}
-        super().__init__(tags.shape[:1], torch.Size((2 * n - 1, 5)), validate_args=False)
-        self._large = False
-        if can_look(tags, validate_args):
-            self._check()
-
-    def _check(self) -> None:
-        """Raise ValueError at a NaN or +inf among the scores that are read, or large ones that cannot be answered."""
-        scores = self.scores
-        if not any([is_large(x) for x in scores]):  # NaN and +inf are
-            return
-        for name, x, read in zip(NAMES[1:3], scores[:2], masks(scores, self.lengths)[:2], strict=True):
-            wrong = ((x.detach().isnan() | x.detach().isposinf()) & read).nonzero()
-            if len(wrong):
-                where = wrong[0].tolist()
-                raise ValueError(
-                    f"{name}{where} is {float(x[tuple(where)].detach())} (sentence {where[0]}); "
-                    "scores must be finite, or -inf for what is forbidden"
-                )
-        wrong = (self.rules.detach().isnan() | self.rules.detach().isposinf()).nonzero()
-        if len(wrong):
-            where = wrong[0].tolist()
-            raise ValueError(
-                f"rules{where} is {float(self.rules[tuple(where)].detach())}; "
-                "scores must be finite, or -inf for what is forbidden"
-            )
-        given = {
-            name: torch.where(read if x.dim() > 1 else read[0], x.detach(), 0.0)
-            for name, x, read in zip(NAMES[1:], scores, masks(scores, self.lengths), strict=True)
-        }
-        self._large = any(is_large(x) for x in given.values())
-        if self._large:
-            with torch.no_grad():
-                near, shared = self._without_shared()
-                check_sums(near._sums("log_partition"), shared, given, self.tags.dtype, "trees")
-
-    def _without_shared(self) -> tuple[LexicalizedTrees, Float64[Tensor, "B K"]]:
-        """The same distribution in float64, scores less what all trees share, and what they share
-        (``gpuparse.shifts``): every tree has a tag and a head a word, n - 1 rules and a root."""
-        given = self.scores
-        tags, arcs, rules, roots = (
-            bounded(x, read if x.dim() > 1 else read[0])
-            for x, read in zip(given, masks(given, self.lengths), strict=True)
-        )
-        tags, top = less_greatest(tags, 2)
-        shared = [top[:, :, 0]]
-        arcs, top = arcs_less_greatest(arcs, single_root=True)
-        shared.append(top)
-        rules, top = less_greatest(rules, 1)
-        shared.append(repeated(top, self.lengths - 1, self.tags.shape[1] - 1))
-        roots, top = less_greatest(roots, 0)
-        shared.append(top.expand(len(self.lengths), 1))
-        rules = rules if self.rules.dim() == 2 else rules[0]
-        grammar = _with_roots(self.grammar, roots)
-        near = type(self)(grammar, tags, arcs, self.lengths, rules=rules, validate_args=False)
-        return near, torch.cat(shared, 1)
-
-    def _near(self) -> LexicalizedTrees:
-        """The same without what all trees share, where scores are large; else itself."""
-        return self._without_shared()[0] if self._large else self
+        self._start((tags, arcs, rules, grammar.roots.to(tags.dtype)), counts, self._event(tags), validate_args)
 
     @property
     def scores(self) -> Scores:
         """tags, arcs, rules [1 or B, R] and roots."""
-        rules = self.rules if self.rules.dim() == 2 else self.rules[None]
-        return self.tags, self.arcs, rules, self.grammar.roots.to(self.tags.dtype)
+        return self.tags, self.arcs, self.rules if self.rules.dim() == 2 else self.rules[None], self.roots
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For copy and pickle: what it is made of, not what was computed from that."""
-        return {key: value for key, value in self.__dict__.items() if key != "centred"} | {"_known": {}}
+    def _masks(self) -> list[Bool[Tensor, "*shape"]]:
+        """Which scores are read, as they were given."""
+        given, read = (self.tags, self.arcs, self.rules, self.roots), masks(self.scores, self.lengths)
+        return [m if x.dim() > 1 else m[0] for x, m in zip(given, read, strict=True)]
 
-    def __repr__(self) -> str:
-        B, n, _ = self.tags.shape
-        return f"{type(self).__name__}(sentences: {B}, words: {n}, {self.grammar!r})"
+    def _read(self, name: str) -> Bool[Tensor, "*shape"] | None:
+        return dict(zip(self.parts, self._masks(), strict=True))[name]
 
-    @property
-    def support(self) -> Any:
-        """Whole numbers, -1 or more. Not all such rows are a tree."""
-        return constraints.independent(constraints.integer_interval(-1, 2**62), 2)
+    def _is_over_the_same(self, q: Self) -> bool:
+        mine, other = _rules_of(self.grammar), _rules_of(q.grammar)
+        if self.rules.shape[-1] != q.rules.shape[-1] or len(self.roots) != len(q.roots):
+            return False
+        if mine is not other and can_look(self.lengths, self._looks) and not torch.equal(mine.table, other.table):
+            raise ValueError("grammar of p and q must have the same rules in the same order")
+        return True
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LexicalizedTrees:
-        """The same for more sentences: from [1] to any [B]."""
-        shape = as_batch_shape(batch_shape, self.tags.shape[0])
-        B = shape[0]
-        rules = self.rules if self.rules.dim() == 1 else self.rules.expand(B, -1)
-        tags, arcs, lengths = self.tags.expand(B, -1, -1), self.arcs.expand(B, -1, -1), self.lengths.expand(B)
-        return type(self)(self.grammar, tags, arcs, lengths, rules=rules, validate_args=self._looks)
+    def _without_shared(self) -> tuple[Self, Float64[Tensor, "B K"]]:
+        """Every tree has a tag and a head a word, n - 1 rules and a root."""
+        given = self.tags, self.arcs, self.rules, self.roots
+        tags, arcs, rules, roots = (bounded(x, read) for x, read in zip(given, self._masks(), strict=True))
+        B, n = tags.shape[:2]
+        tags, of_tags = less_greatest(tags, 2)
+        arcs, of_arcs = arcs_less_greatest(arcs, single_root=True)
+        rules, of_rules = less_greatest(rules, -1)
+        roots, of_roots = less_greatest(roots, 0)
+        often = repeated(of_rules.reshape(-1, 1), self.lengths - 1, n - 1)
+        return self._like([tags, arcs, rules, roots]), torch.cat(
+            [of_tags[:, :, 0], of_arcs, often, of_roots.expand(B, 1)], 1
+        )
 
-    def _sums(self, name: str) -> Tensor:
-        """log_partition (in float64) or expected numbers, by name. What was computed is kept, unless it lacks the
-        gradient that a later caller may want."""
-        if name in self._known:
-            return self._known[name]
-        scores, rules = self.scores, _rules_of(self.grammar)
-        differentiable = any(x.requires_grad for x in scores)
-        wanted = torch.is_grad_enabled() and differentiable
-        if self._large:
-            near, shared = self._without_shared()
-            value = near._sums(name)
-            value = value + add_up(shared) if name == "log_partition" else value.to(self.tags.dtype)
-        elif name == "log_partition" and not wanted:
-            value = lexical.log_partition(scores, rules, self.lengths)
-        else:
-            logz, expected = lexical.marginals(scores, rules, self.lengths)
-            found = dict(zip(NAMES, (logz, *expected), strict=True))
-            value = found[name]
-            if not differentiable and may_keep():
-                self._known.update(found)
-        if (wanted or not differentiable) and may_keep():
-            self._known[name] = value
-        return value
+    def _log_partition(self) -> Float64[Tensor, " B"]:
+        return lexical.log_partition(self.scores, _rules_of(self.grammar), self.lengths)
 
-    @property
-    def log_partition(self) -> Float[Tensor, " B"]:
-        """log of the sum over all trees of exp(score). Where marginals are wanted too, ask for them first."""
-        return self._sums("log_partition").to(self.tags.dtype)
+    def _expectations(self, name: str) -> dict[str, Tensor]:
+        log_z, expected = lexical.marginals(self.scores, _rules_of(self.grammar), self.lengths)
+        return self._named(log_z, *expected)
 
-    @property
-    def tag_marginals(self) -> Float[Tensor, "B n T"]:
-        """Probability of each tag of each word."""
-        return self._sums("tags")
+    def _detached(self) -> Scores:
+        tags, arcs, rules, roots = (x.detach() for x in self.scores)
+        return tags, arcs, rules, roots
+
+    def _best(self) -> Int64[Tensor, "B M 5"]:
+        return lexical.argmax(self._detached(), _rules_of(self.grammar), self.lengths)
+
+    def _draw(self, num: int) -> Int64[Tensor, "num B M 5"]:
+        return lexical.sample(self._detached(), _rules_of(self.grammar), self.lengths, num)
+
+    def _score(self, value: Int[Tensor, "*S B M 5"], found: bool = True) -> Float64[Tensor, "*S B"]:
+        return tree_scores(self.scores, _rules_of(self.grammar), value, self.lengths)
 
     @property
     def arc_marginals(self) -> Float[Tensor, "B N N"]:
         """Probability of each arc [b, head, modifier]; head 0: of the head word of the whole."""
         return self._sums("arcs")
-
-    @property
-    def rule_marginals(self) -> Float[Tensor, "B R"]:
-        """How often a tree has each rule, on average."""
-        return self._sums("rules")
-
-    @property
-    def root_marginals(self) -> Float[Tensor, "B S"]:
-        """Probability of each symbol at the root."""
-        return self._sums("roots")
-
-    def _detached(self) -> Scores:
-        tags, arcs, rules, roots = (x.detach() for x in self._near().scores)
-        return tags, arcs, rules, roots
-
-    @property
-    def argmax(self) -> Int64[Tensor, "B M 5"]:
-        """A best tree; among equals the same one every time."""
-        if "argmax" not in self._known:
-            self._known["argmax"] = lexical.argmax(self._detached(), _rules_of(self.grammar), self.lengths)
-        return self._known["argmax"].clone()  # the caller may write to it
-
-    @property
-    def mode(self) -> Int64[Tensor, "B M 5"]:
-        """``argmax``, by its name in torch.distributions."""
-        return self.argmax
-
-    @property
-    def max(self) -> Float[Tensor, " B"]:
-        """Score of a best tree, -inf if there is none; its gradient is what that tree is made of."""
-        return self.score(self.argmax)
-
-    def score(self, value: Int[Tensor, "*S B M 5"]) -> Float[Tensor, "*S B"]:
-        """Score of each tree; -inf for rows that are no tree of this grammar and sentence."""
-        return self._score(value).to(self.tags.dtype)
-
-    def _score(self, value: Int[Tensor, "*S B M 5"]) -> Float64[Tensor, "*S B"]:
-        return tree_scores(self.scores, _rules_of(self.grammar), as_trees(value, self.tags, 5), self.lengths)
-
-    def sample(self, sample_shape: Any = ()) -> Int64[Tensor, "*S B M 5"]:
-        """Independent exact draws; follows ``torch.manual_seed``."""
-        shape = as_sample_shape(sample_shape)
-        with torch.no_grad():
-            trees = lexical.sample(self._detached(), _rules_of(self.grammar), self.lengths, shape.numel())
-        return trees.reshape(*shape, *trees.shape[1:])
-
-    def log_prob(self, value: Int[Tensor, "*S B M 5"]) -> Float[Tensor, "*S B"]:
-        """log p of each tree, its rows in any order; -inf for rows that are no tree of this grammar and sentence."""
-        near = self._near()
-        score = near._score(value)
-        difference = score - near._sums("log_partition")
-        difference = difference - difference.detach().clamp(min=0)  # rounding above 0
-        return torch.where(score.detach().isneginf(), -torch.inf, difference).to(self.tags.dtype)
-
-    def _centred(self) -> LexicalizedTrees:
-        """The same distribution in float64, near 0: every tree has a tag and a head a word, n - 1 rules and a root."""
-        if "centred" not in self.__dict__:
-            wide = self._without_shared()[0]
-            differentiable = any(x.requires_grad for x in self.scores)
-            if (differentiable and not torch.is_grad_enabled()) or not may_keep():
-                return wide
-            self.centred = wide
-        return self.centred
-
-    def entropy(self) -> Float[Tensor, " B"]:
-        """-sum p log p, exactly: log Z minus the expected score."""
-        p = self._centred()
-        logz, expected = lexical.marginals(p.scores, _rules_of(p.grammar), p.lengths)
-        for mu, x in zip(expected, p.scores, strict=True):
-            logz = logz - (mu * torch.where(x.isfinite(), x, 0.0)).flatten(1).sum(1)
-        none = logz.detach().isneginf()
-        return torch.where(none, 0.0, not_negative(torch.where(none, 0.0, logz))).to(self.tags.dtype)
 
 
 def _as_like(scores: Tensor, name: str, tags: Tensor, hint: str = "") -> None:
@@ -328,12 +207,3 @@ def _check_once(grammar: Grammar, rules: Rules) -> None:
             f"grammar must have every rule once, got {names[0]} -> {names[1]} {names[2]} "
             f"with the head on the {side} twice"
         )
-
-
-def _with_roots(grammar: Grammar, roots: Tensor) -> Grammar:
-    """The same rules, with other scores of roots, which nobody looks at."""
-    other: Grammar = object.__new__(Grammar)
-    state = {**grammar.__dict__, "roots": roots, "scores": grammar.scores.detach().double()}
-    for name, value in state.items():
-        object.__setattr__(other, name, value)
-    return other

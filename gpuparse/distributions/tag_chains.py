@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
@@ -19,32 +21,49 @@ class TagChains(ChainDistribution):
         validate_args: look at the values and raise ValueError at a NaN, +inf, bad length or a sentence without any
             chain. Default: on a CPU yes; on a GPU no, since looking waits for the device.
 
-    See ``ChainDistribution`` for what it has.
+    Attributes:
+        unary, transitions, lengths: as given, lengths as int64 [B].
+        log_partition: log Z [B].
+        marginals: probability of each tag of each word [B, n, T].
+        transition_marginals: probability of each two tags of neighbours [B, n - 1, T, T].
+        argmax, max: tags [B, n] of a best chain (-1 past the end), and its score [B].
+
+    ``topk(k)`` gives tags [k, B, n] and scores [k, B], ``sample((s,))`` tags [s, B, n], ``score(tags)`` and
+    ``log_prob(tags)`` [..., B], ``entropy()`` and ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures
+    is differentiable (``StructuredDistribution``).
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> stay = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> chains = gp.TagChains(torch.zeros(2, 3, 2), stay, lengths=[3, 2])
+        >>> tags, scores = chains.topk(2)
+        >>> scores
+        tensor([[2., 1.],
+                [2., 1.]])
+        >>> chains.transition_marginals[1, 0]
+        tensor([[0.3655, 0.1345],
+                [0.1345, 0.3655]])
     """
 
+    parts: ClassVar[dict[str, int]] = {"unary": 3, "transitions": 4}
     trigrams_in_a_row = False
-    name_of_pairs = "transitions"
+    transitions: Float[Tensor, "*shape"]
 
     def __init__(
         self, unary: Tensor, transitions: Tensor, lengths: Lengths = None, *, validate_args: bool | None = None
     ) -> None:
         unary, transitions = as_unary(unary), as_scores(transitions, "transitions")
         as_transitions(transitions, unary)
-        super().__init__(unary, transitions, lengths, validate_args)
-
-    @property
-    def transitions(self) -> Float[Tensor, "*shape"]:
-        """As they were given: [T, T] or [B, n - 1, T, T]."""
-        return self._rows
+        self._begin(unary, transitions, lengths, validate_args)
 
     @property
     def transition_marginals(self) -> Float[Tensor, "B n-1 T T"]:
         """Probability of each two tags of word i and word i + 1."""
-        return self._sums("pair_marginals")
+        return self._sums("transitions")
 
     @property
     def _pairs(self) -> Float[Tensor, "b p T T"]:
-        return as_transitions(self._rows, self.unary)
+        return as_transitions(self.transitions, self.unary)
 
     def _chain_scores(self, tags: Int[Tensor, "*S B n"]) -> Float64[Tensor, "*S B"]:
         return chain_scores(self.unary, self._pairs, tags, self.lengths)

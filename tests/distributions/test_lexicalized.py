@@ -17,9 +17,8 @@ from gpuparse.distributions.lexicalized import _rules_of
 from gpuparse.ops import lexical as ops
 from gpuparse.plain import lexical as plain
 from gpuparse.trees import is_tree
+from tests.distributions.families import F32, F64, NAN, NEG_INF, close
 
-NEG_INF, NAN = float("-inf"), float("nan")
-F64, F32 = torch.float64, torch.float32
 DTYPES = pytest.mark.parametrize("dtype", (F64, F32), ids=("float64", "float32"))
 Row = tuple[int, int, int, int, int]
 
@@ -104,10 +103,6 @@ class Enumerated:
 def sentences(p: gp.LexicalizedTrees) -> list[Enumerated]:
     rules = p.scores[2].expand(len(p.lengths), -1)
     return [Enumerated(p.grammar, p.tags[b], p.arcs[b], rules[b], n) for b, n in enumerate(p.lengths.tolist())]
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
-    torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
 
 
 def check(p: gp.LexicalizedTrees, tolerance: float) -> None:
@@ -196,18 +191,6 @@ def test_no_tree() -> None:
         assert x.grad is not None and not bool(x.grad[0].any()) and bool(x.grad.isfinite().all())
 
 
-def test_ragged_batches_give_what_single_sentences_give() -> None:
-    g = grammar(5, tags=3, symbols=9, rules=60)
-    tags, arcs, lengths = scores_for(g, 1, [9, 1, 6, 11])
-    p = gp.LexicalizedTrees(g, tags, arcs, lengths)
-    for b, n in enumerate(lengths.tolist()):
-        q = gp.LexicalizedTrees(g, tags[b : b + 1, :n], arcs[b : b + 1, : n + 1, : n + 1])
-        assert torch.equal(p.log_partition[b : b + 1], q.log_partition)
-        assert torch.equal(p.arc_marginals[b, : n + 1, : n + 1], q.arc_marginals[0])
-        assert torch.equal(p.rule_marginals[b], q.rule_marginals[0])
-        assert torch.equal(p.argmax[b, : 2 * n - 1], q.argmax[0])
-
-
 @pytest.mark.parametrize("magnitude", (1.0, 300.0))
 def test_longer_sentences_against_plain_torch(magnitude: float) -> None:
     """With the magnitude of 300 the numbers with an exponent are needed."""
@@ -290,16 +273,6 @@ def test_gradients(shared: bool) -> None:
     p = build(*leaves)
     assert bool(p.log_partition.isfinite().all())
     assert gradcheck(lambda *x: build(*x).log_prob(p.argmax), leaves)
-
-
-def test_gradient_of_log_partition_is_the_marginals() -> None:
-    g = grammar(4)
-    tags, arcs, lengths = scores_for(g, 8, [4, 3])
-    leaves = [x.requires_grad_() for x in (tags, arcs, g.scores)]
-    p = gp.LexicalizedTrees(g, tags, arcs, lengths)
-    by = torch.autograd.grad(p.log_partition.sum(), leaves)
-    for x, y in zip(by, (p.tag_marginals, p.arc_marginals, p.rule_marginals.sum(0)), strict=True):
-        assert torch.equal(x, y.detach())
 
 
 def test_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.autograd import grad
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
@@ -18,10 +18,9 @@ from gpuparse.ops import second_order as ops
 from gpuparse.parts import DenseParts
 from gpuparse.plain import second_order as plain
 from gpuparse.plain.second_order import Scores, grandparent_mask, sibling_mask
+from tests.distributions.families import F64, NAN, NEG_INF, close
 from tests.oracle import all_trees, random_instance
 
-NEG_INF, NAN = float("-inf"), float("nan")
-F64, F32 = torch.float64, torch.float32
 FAMILIES = pytest.mark.parametrize("family", ("siblings", "grandparents", "both", "neither"))
 ROOTS = pytest.mark.parametrize("single_root", (True, False), ids=("single", "multi"))
 
@@ -108,52 +107,8 @@ def sentences(scores: Scores, lengths: Tensor, single_root: bool) -> list[Enumer
     return cut
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
-    torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
-
-
 def there(scores: Scores) -> list[Tensor]:
     return [x for x in scores if x is not None]
-
-
-@FAMILIES
-@ROOTS
-@pytest.mark.parametrize("dtype", (F64, F32), ids=("float64", "float32"))
-@pytest.mark.parametrize("words", range(1, 6))
-def test_against_enumeration(family: str, single_root: bool, dtype: torch.dtype, words: int) -> None:
-    for seed, forbidden, magnitude in ((0, 0.0, 1.0), (1, 0.2, 1.0), (2, 0.2, 30.0), (3, 0.1, 1000.0)):
-        scores, lengths = instance(10 * words + seed, family, words=words, forbidden=forbidden, magnitude=magnitude)
-        arcs, beside, under = (None if x is None else x.to(dtype) for x in scores)
-        assert arcs is not None
-        scores = arcs, beside, under
-        p = make(scores, lengths, single_root)
-        tolerance = 1e-9 if dtype == F64 else 2e-6  # float32: half an ulp is 6e-8 of scores that were rounded before
-        parts = [p.marginals, *([] if beside is None else [p.sibling_marginals])]
-        parts += [] if under is None else [p.grandparent_marginals]
-        heads, best = p.topk(4)
-        entropy = p.entropy()
-        assert p.log_partition.dtype == p.marginals.dtype == entropy.dtype == p.max.dtype == dtype
-        for b, want in enumerate(sentences(scores, lengths, single_root)):
-            n = int(lengths[b])
-            close(p.log_partition[b], want.log_partition, tolerance)
-            for found, expected in zip(parts, want.marginals, strict=True):
-                inner = found[(b, *[slice(n + 1)] * (found.dim() - 1))]
-                close(inner, expected, tolerance)
-                assert found[b].count_nonzero() == inner.count_nonzero() and bool((found >= 0).all())
-            close(p.max[b], want.scores.max(), tolerance)
-            chosen = (want.trees == p.argmax[b, : n + 1]).all(1).nonzero()
-            assert len(chosen) == 1 and bool((p.argmax[b, n + 1 :] == -1).all())
-            close(want.scores[int(chosen[0])], want.scores.max(), tolerance)
-            ordered = want.scores.sort(descending=True).values[:4]
-            ordered = torch.cat([ordered, torch.full((4 - len(ordered),), NEG_INF, dtype=F64)])
-            close(best[:, b], ordered, tolerance)
-            assert len({tuple(row) for row in heads[:, b].tolist() if row != [-1] * (words + 1)}) == int(
-                (ordered > NEG_INF).sum()
-            )
-            close(entropy[b], -torch.special.xlogy(want.probs, want.probs).sum(), tolerance)
-            trees = torch.full((len(want.trees), len(lengths), words + 1), 0)
-            trees[:, b, : n + 1] = want.trees
-            close(p.log_prob(trees)[:, b], want.scores - want.log_partition, tolerance * max(1.0, magnitude))
 
 
 @FAMILIES
@@ -215,33 +170,6 @@ def test_derivatives_of_longer_sentences(family: str, single_root: bool, magnitu
         close(found, expected, 1e-8)
 
 
-@FAMILIES
-@ROOTS
-def test_gradients(family: str, single_root: bool) -> None:
-    """First and second derivatives by finite differences, in all scores at once; forbidden parts are left alone."""
-    (arcs, beside, under), lengths = instance(11, family, words=3, batch=2)
-    given = there((arcs, beside, under))
-    free = [x.isfinite() for x in given]
-    leaves = tuple(x[f].requires_grad_() for x, f in zip(given, free, strict=True))
-
-    def build(*values: Tensor) -> gp.SecondOrderTrees:
-        full = iter(x.masked_scatter(f, v) for x, f, v in zip(given, free, values, strict=True))
-        one, two, three = (None if x is None else next(full) for x in (arcs, beside, under))
-        assert one is not None
-        return make((one, two, three), lengths, single_root, validate_args=False)
-
-    def all_marginals(*values: Tensor) -> Tensor:
-        p = build(*values)
-        parts = [p.marginals, *([] if beside is None else [p.sibling_marginals])]
-        parts += [] if under is None else [p.grandparent_marginals]
-        return torch.cat([x.square().flatten() for x in parts])
-
-    for value in (lambda *x: build(*x).log_partition, lambda *x: build(*x).entropy(), all_marginals):
-        assert gradcheck(value, leaves)
-    assert gradgradcheck(lambda *x: build(*x).log_partition, leaves)
-    assert gradgradcheck(lambda *x: build(*x).entropy(), leaves)
-
-
 @pytest.mark.parametrize("family", ("siblings", "both"))
 def test_more_derivatives(family: str) -> None:
     """The fourth derivative, beyond the kernels, equals plain torch's."""
@@ -258,17 +186,6 @@ def test_more_derivatives(family: str) -> None:
         results.append(found)
     for a, b in zip(*results, strict=True):
         close(a, b)
-
-
-@FAMILIES
-def test_gradient_where_parts_are_forbidden(family: str) -> None:
-    scores, lengths = instance(17, family, forbidden=0.3)
-    leaves = [x.requires_grad_() for x in there(scores)]
-    p = make(scores, lengths, True)
-    (p.log_partition + p.entropy() + p.max + p.log_prob(p.argmax)).sum().backward()
-    for x in leaves:
-        assert x.grad is not None and bool(x.grad.isfinite().all())
-        assert not bool(x.grad[x.isneginf() | x.isnan()].any())
 
 
 @ROOTS

@@ -1,0 +1,352 @@
+"""Every family of distributions: how to make one from scores, and all structures of a short sentence with their parts.
+
+What a distribution says is compared with sums over that list (``Enumerated``). A new family is added to ``FAMILIES``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse.plain.second_order import grandparent_mask, sibling_mask
+from tests.chain_oracle import all_chains
+from tests.oracle import all_trees, never_read
+
+INF, NEG_INF, NAN = math.inf, -math.inf, math.nan
+F32, F64 = torch.float32, torch.float64
+Parts = dict[str, list[tuple[int, ...]]]
+DIMENSIONS = {"arcs": 3, "siblings": 4, "grandparents": 4, "unary": 3, "transitions": 4, "trigrams": 4}
+DIMENSIONS |= {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
+"""Of scores that each sentence has its own of; others have fewer."""
+
+
+def close(got: Tensor, want: Tensor, tol: float = 1e-9) -> None:
+    """Equal up to `tol`, absolute below 1 and relative above; of any dtype."""
+    torch.testing.assert_close(got.double(), want.double(), rtol=tol, atol=tol)
+
+
+def tolerance(dtype: torch.dtype, magnitude: float = 1.0) -> float:
+    """Rounding of the result; in float64 also of the scores, which are worth `magnitude` of their digits."""
+    return 3e-7 if dtype == F32 else max(1e-11, 1e-13 * magnitude)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int, dtype: torch.dtype = F64) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=dtype)
+
+
+def chi_square(seen: Tensor, probs: Tensor) -> tuple[float, float]:
+    """The statistic of counts [T] against probabilities [T], rare ones pooled, and what it hardly exceeds."""
+    total = int(seen.sum())
+    want, seen = probs * total, seen.double()
+    often = want >= 5
+    if bool((~often).any()) and float(want[~often].sum()) >= 5:
+        want = torch.cat([want[often], want[~often].sum()[None]])
+        seen = torch.cat([seen[often], seen[~often].sum()[None]])
+    else:
+        want, seen = want[often], seen[often]
+    freedom = max(1, len(want) - 1)
+    return float(((seen - want) ** 2 / want).sum()), freedom + 4 * math.sqrt(2 * freedom) + 8
+
+
+# ------------------------------------------------------------------------------------- all structures, and their parts
+
+
+def trees_of(n: int, *, single_root: bool, projective: bool) -> list[tuple[Any, Parts]]:
+    """Heads, arcs (h, m), siblings (h, s, m) and grandparents (g, h, m)."""
+    found = []
+    for heads in all_trees(n, single_root=single_root, projective=projective).tolist():
+        parts: Parts = {"arcs": [], "siblings": [], "grandparents": []}
+        for m in range(1, n + 1):
+            h = heads[m]
+            inner = range(h + 1, m) if h < m else range(h - 1, m, -1)  # outward from the head
+            before = [s for s in inner if s >= 1 and heads[s] == h]
+            parts["arcs"].append((h, m))
+            parts["siblings"].append((h, before[-1] if before else h, m))
+            if h > 0:
+                parts["grandparents"].append((heads[h], h, m))
+        found.append((heads, parts))
+    return found
+
+
+def chains_of(n: int, *, tags: int, places: bool) -> list[tuple[Any, Parts]]:
+    found = []
+    for chain in all_chains(n, tags).tolist():
+        pairs = [((i,) if places else ()) + tuple(chain[i : i + 2]) for i in range(n - 1)]
+        triples = [tuple(chain[i : i + 3]) for i in range(n - 2)]
+        found.append((chain, {"unary": list(enumerate(chain)), "transitions": pairs, "trigrams": triples}))
+    return found
+
+
+def phrases_of(n: int, *, grammar: gp.Grammar, heads: bool) -> list[tuple[Any, Parts]]:
+    """Trees of a grammar, put together from the bottom up; rows with head words if they have such."""
+    rules = list(
+        zip(*(x.tolist() for x in (grammar.parents, grammar.lefts, grammar.rights, grammar.heads)), strict=True)
+    )
+    over: dict[tuple[int, int], list[tuple[int, int, list[tuple[int, ...]], Parts]]] = {}
+    for i in range(n):
+        leaf = (i + 1,) if heads else ()
+        over[i, i] = [(t, i + 1, [(i, i, t, -1, *leaf)], {"tags": [(i, t)]}) for t in range(grammar.tags)]
+    for i, j in ((i, i + width) for width in range(1, n) for i in range(n - width)):
+        over[i, j] = here = []
+        for k in range(i, j):
+            for left in over[i, k]:
+                for right in over[k + 1, j]:
+                    for r, (a, b, c, side) in enumerate(rules):
+                        if (left[0], right[0]) == (b, c):
+                            h, m = (right[1], left[1]) if side else (left[1], right[1])
+                            parts = {
+                                x: left[3].get(x, []) + right[3].get(x, []) for x in ("tags", "rules", "arcs", "spans")
+                            }
+                            parts["rules"] = [*parts["rules"], (r,)]
+                            parts["arcs"] = [*parts["arcs"], (h, m)]
+                            parts["spans"] = [*parts["spans"], (i, j, a)]
+                            row = (i, j, a, k, *((h,) if heads else ()))
+                            here.append((a, h, [row, *left[2], *right[2]], parts))
+    return [
+        (rows, {**parts, "roots": [(a,)], "arcs": [*parts.get("arcs", []), (0, h)]})
+        for a, h, rows, parts in over[0, n - 1]
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ families
+
+
+@dataclass(frozen=True)
+class Family:
+    """Shapes are those of `batch` sentences of `words` words; `read` says which scores of a name are read."""
+
+    make: Callable[..., Any]
+    shapes: Callable[[int, int], dict[str, tuple[int, ...]]]
+    listed: Callable[[int], list[tuple[Any, Parts]]]
+    read: dict[str, Callable[[Tensor, Tensor], Tensor]]
+    words: int = 4
+    """The longest sentences whose structures are listed."""
+    known: dict[int, tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]] = field(default_factory=dict)
+
+    def all(self, n: int) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Structures [C, ...] of n words; of each name the parts of each [C, K, dims], and those it has [C, K]."""
+        if n not in self.known:
+            listed = self.listed(n)
+            parts, used = {}, {}
+            for name, shape in self.shapes(1, n).items():
+                rows = [p.get(name, []) for _, p in listed]
+                most, dims = max(map(len, rows)), len(shape) - is_own(name, shape)
+                filled = [row + [(0,) * dims] * (most - len(row)) for row in rows]
+                parts[name] = torch.tensor(filled, dtype=torch.int64).reshape(len(rows), most, dims)
+                used[name] = torch.arange(most) < torch.tensor([len(row) for row in rows])[:, None]
+            self.known[n] = torch.tensor([x for x, _ in listed]), parts, used
+        return self.known[n]
+
+    def scores(
+        self,
+        seed: int,
+        *,
+        batch: int = 3,
+        words: int | None = None,
+        forbidden: float = 0.3,
+        magnitude: float = 1.0,
+        dtype: torch.dtype = F64,
+        poison: bool = True,
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """A ragged batch; some scores are -inf, but those of one structure of each sentence stay. What is never read is
+        NaN, or else 0."""
+        words, g = words or self.words, generator(seed)
+        lengths = torch.randint(1, words + 1, (batch,), generator=g)
+        lengths[0] = words
+        shapes = self.shapes(batch, words)
+        found = {name: magnitude * torch.randn(s, generator=g, dtype=F64) for name, s in shapes.items()}
+        barred = {name: torch.rand(s, generator=g) < forbidden for name, s in shapes.items()}
+        for b, n in enumerate(lengths.tolist()):
+            if n <= self.words:
+                structures, parts, used = self.all(n)
+                chosen = int(torch.randint(len(structures), (), generator=g))
+                for name, index in parts.items():
+                    own = barred[name][b] if is_own(name, shapes[name]) else barred[name]
+                    own[tuple(index[chosen][used[name][chosen]].unbind(-1))] = False
+        for name, x in found.items():
+            x = x.masked_fill(barred[name], NEG_INF)
+            if name in self.read:
+                x = torch.where(self.read[name](lengths, x), x, NAN if poison else 0.0)
+            found[name] = x.to(dtype)
+        return found, lengths
+
+    def random(self, seed: int, **options: Any) -> Any:
+        return self.make(*self.scores(seed, **options))
+
+
+def is_own(name: str, shape: Sequence[int]) -> bool:
+    """Whether each sentence has such scores of its own."""
+    return len(shape) == DIMENSIONS[name]
+
+
+class Enumerated:
+    """What follows about sentence b of a distribution from the list of its structures; in float64."""
+
+    def __init__(self, family: Family, scores: dict[str, Tensor], lengths: Tensor, b: int) -> None:
+        n, rows = int(lengths[b]), family.all(int(lengths.max()))[0].shape[1]
+        self.structures, parts, used = family.all(n)
+        self.scores = torch.zeros(len(self.structures), dtype=F64)
+        own = {}
+        for name, index in parts.items():
+            own[name] = (scores[name][b] if is_own(name, scores[name].shape) else scores[name]).detach().double()
+            self.scores = self.scores + torch.where(used[name], own[name][tuple(index.unbind(-1))], 0.0).sum(1)
+        self.log_partition = self.scores.logsumexp(0)
+        self.exists = bool(self.scores.max() > NEG_INF)
+        self.probs = (self.scores - self.log_partition).exp() if self.exists else torch.zeros_like(self.scores)
+        self.marginals = {}
+        for name, index in parts.items():
+            weight = torch.where(used[name], self.probs[:, None], 0.0)
+            mu = torch.zeros_like(own[name])
+            self.marginals[name] = mu.index_put_(tuple(index.unbind(-1)), weight, accumulate=True)
+        self.entropy = -torch.special.xlogy(self.probs, self.probs).sum()
+        pad = torch.full((len(self.structures), rows - self.structures.shape[1], *self.structures.shape[2:]), -1)
+        self.padded = torch.cat([self.structures, pad], 1)
+
+    def kl(self, other: Enumerated) -> Tensor:
+        """KL(self || other), inf where the other forbids what this allows."""
+        gap = (self.scores - self.log_partition) - (other.scores - other.log_partition)
+        each = torch.where(other.scores.isneginf(), INF, self.probs * gap)
+        return torch.where(self.scores.isneginf(), 0.0, each).sum()
+
+
+def enumerate_all(family: Family, scores: dict[str, Tensor], lengths: Tensor) -> list[Enumerated]:
+    return [Enumerated(family, scores, lengths, b) for b in range(len(lengths))]
+
+
+def marginals_of(p: Any) -> dict[str, Tensor]:
+    """Expected numbers by the names of the scores."""
+    names = {"siblings": "sibling", "grandparents": "grandparent", "transitions": "transition", "trigrams": "trigram"}
+    names |= {"tags": "tag", "rules": "rule", "roots": "root", "spans": "span"}
+    found = {}
+    for name in p.parts:
+        if getattr(p, name) is not None:
+            other = "arc_marginals" if hasattr(p, "arc_marginals") and name == "arcs" else "marginals"
+            found[name] = getattr(p, f"{names[name]}_marginals" if name in names else other)
+    return found
+
+
+def everything(p: Any) -> dict[str, Tensor]:
+    """All that is not random."""
+    best = p.argmax
+    found = {"log_partition": p.log_partition, "argmax": best, "max": p.max, "entropy": p.entropy()}
+    found |= {"log_prob": p.log_prob(best), "score": p.score(best), **marginals_of(p)}
+    if hasattr(p, "topk"):
+        found["topk"], found["topk scores"] = p.topk(3)
+    return found
+
+
+def _arcs(lengths: Tensor, x: Tensor) -> Tensor:
+    return ~never_read(lengths, x.shape[1])
+
+
+def _words(lengths: Tensor, x: Tensor) -> Tensor:
+    return (torch.arange(x.shape[1]) < lengths[:, None]).view(*x.shape[:2], *[1] * (x.dim() - 2))
+
+
+def _trees(kind: Any, single_root: bool, projective: bool, *pairs: str) -> Family:
+    def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
+        more = {name: x for name, x in scores.items() if name != "arcs"}
+        return kind(scores["arcs"], lengths, single_root=single_root, **more, **options)
+
+    def shapes(batch: int, words: int) -> dict[str, tuple[int, ...]]:
+        N = words + 1
+        return {"arcs": (batch, N, N), **{name: (batch, N, N, N) for name in pairs}}
+
+    masks = {"siblings": sibling_mask, "grandparents": grandparent_mask}
+    read = {"arcs": _arcs, **{name: (lambda k, x, mask=masks[name]: mask(k, x.shape[1])) for name in pairs}}
+    return Family(make, shapes, lambda n: trees_of(n, single_root=single_root, projective=projective), read)
+
+
+def _chains(kind: Any, name: str, rows: Callable[[int, int], tuple[int, ...]], tags: int = 3) -> Family:
+    def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
+        return kind(scores["unary"], scores[name], lengths, **options)
+
+    places = len(rows(1, 1)) == 4
+    read = {"unary": _words} | ({name: lambda k, x: _words(k - 1, x)} if places else {})
+    return Family(
+        make,
+        lambda batch, words: {"unary": (batch, words, tags), name: rows(batch, words)},
+        lambda n: chains_of(n, tags=tags, places=places),
+        read,
+    )
+
+
+@cache
+def some_grammar(seed: int, *, symbols: int = 4, tags: int = 2, rules: int = 8, heads: bool = False) -> gp.Grammar:
+    """Random rules, each once, among them some that make trees of any length."""
+    g = generator(seed)
+    drawn = {(tags, 0, 0, 0), (tags, 0, tags, 0), (tags, tags, 1, 0)}
+    while len(drawn) < rules:
+        a, side = int(torch.randint(tags, symbols, (), generator=g)), int(torch.randint(2, (), generator=g))
+        rule = (a, *torch.randint(symbols, (2,), generator=g).tolist())
+        drawn.add((*rule, side if heads else 0))
+    parents, lefts, rights, sides = torch.tensor(sorted(drawn)).T.contiguous()
+    values = torch.randn(rules, generator=g, dtype=F64), torch.randn(symbols, generator=g, dtype=F64)
+    return gp.Grammar(tuple(f"x{s}" for s in range(symbols)), tags, parents, lefts, rights, sides, *values)
+
+
+def _phrases(kind: Any, *names: str, grammar: gp.Grammar, own_rules: bool) -> Family:
+    """The grammar's roots are among the scores, so that they are masked and differentiated, too."""
+    T, R, S = grammar.tags, len(grammar.parents), len(grammar.symbols)
+
+    def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
+        more = {name: x for name, x in scores.items() if name not in ("tags", "roots")}
+        given = grammar.scores if scores["roots"].dtype == F64 else grammar.scores.float()
+        fields = {x: getattr(grammar, x) for x in grammar.__dataclass_fields__} | {"roots": scores["roots"]}
+        return kind(
+            gp.Grammar(**fields | {"scores": given}),
+            scores["tags"],
+            lengths=lengths,
+            **more,
+            **options,
+        )
+
+    def shapes(batch: int, words: int) -> dict[str, tuple[int, ...]]:
+        N = words + 1
+        every = {
+            "tags": (batch, words, T),
+            "arcs": (batch, N, N),
+            "rules": (batch, R) if own_rules else (R,),
+            "roots": (S,),
+        }
+        every["spans"] = (batch, words, words, S)
+        return {name: every[name] for name in ("tags", *names, "roots")}
+
+    def spans(lengths: Tensor, x: Tensor) -> Tensor:
+        i = torch.arange(x.shape[1])
+        inside = (i[:, None] < i) & (i < lengths[:, None, None])
+        return inside[..., None] & (torch.arange(S) >= T)
+
+    read = {"tags": _words, "arcs": _arcs, "spans": spans}
+    return Family(make, shapes, lambda n: phrases_of(n, grammar=grammar, heads="arcs" in names), read)
+
+
+FAMILIES: dict[str, Family] = {
+    "projective": _trees(gp.ProjectiveTrees, True, True),
+    "projective, many roots": _trees(gp.ProjectiveTrees, False, True),
+    "any trees": _trees(gp.NonProjectiveTrees, True, False),
+    "any trees, many roots": _trees(gp.NonProjectiveTrees, False, False),
+    "no pairs": _trees(gp.SecondOrderTrees, True, True),
+    "siblings": _trees(gp.SecondOrderTrees, True, True, "siblings"),
+    "siblings, many roots": _trees(gp.SecondOrderTrees, False, True, "siblings"),
+    "grandparents": _trees(gp.SecondOrderTrees, True, True, "grandparents"),
+    "grandparents, many roots": _trees(gp.SecondOrderTrees, False, True, "grandparents"),
+    "siblings and grandparents": _trees(gp.SecondOrderTrees, True, True, "siblings", "grandparents"),
+    "tags": _chains(gp.TagChains, "transitions", lambda batch, words: (3, 3)),
+    "tags, own transitions": _chains(gp.TagChains, "transitions", lambda batch, words: (batch, words - 1, 3, 3)),
+    "trigrams": _chains(gp.TrigramChains, "trigrams", lambda batch, words: (2, 2, 2), tags=2),
+    "phrases": _phrases(gp.ConstituencyTrees, "rules", grammar=some_grammar(0), own_rules=True),
+    "phrases, spans": _phrases(gp.ConstituencyTrees, "rules", "spans", grammar=some_grammar(1), own_rules=True),
+    "lexicalised": _phrases(gp.LexicalizedTrees, "arcs", "rules", grammar=some_grammar(2, heads=True), own_rules=False),
+}
