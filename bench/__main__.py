@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from bench.bars import COLUMNS, Bar, show_bars
-from bench.output import LOG, OUT, RESULTS, Problem, show, write_json
+from bench.bars import Bar, show_bars
+from bench.output import LOG, OUT, RESULTS, Problem, write_json
 from bench.registry import Args, Measured, Suite, find, seconds, whole
 from bench.sides import compare, serve
 from bench.suites import NAMES
@@ -117,20 +117,15 @@ def report(given: Sequence[str]) -> int:
     parser = Arguments(prog="python -m bench report", allow_abbrev=False)
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR", help="of results; default bench/results")
     directory = parser.parse_args(given).out
-    rows: list[list[str]] = []
-    missed = False
+    verdicts: list[bool] = []
     for path in sorted(directory.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(record, dict) or "suite" not in record:
-            continue  # of before there was one form of results
-        bars = [Bar.from_json(bar) for bar in record["bars"]]
-        missed = missed or any(bar.missed for bar in bars)
-        where = [path.stem, record["environment"]["date"][:10]]
-        rows += [[*(where if number == 0 else ("", "")), *bar.row()] for number, bar in enumerate(bars)]
-    if not rows:
+        if isinstance(record, dict) and "suite" in record:  # others are of before there was one form of results
+            bars = [Bar.from_json(bar) for bar in record["bars"]]
+            verdicts.append(show_bars(f"{path.stem}, {record['environment']['date'][:10]}", bars))
+    if not verdicts:
         raise Problem(f"no results in {directory}: python -m bench run SUITE makes them")
-    show("Bars", ("results", "date", *COLUMNS), rows, sections=[n for n, row in enumerate(rows) if row[0]])
-    return int(missed)
+    return int(any(verdicts))
 
 
 USAGE = f"""python -m bench list

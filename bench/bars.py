@@ -71,9 +71,6 @@ class Bar:
         return cls(**{name: value for name, value in record.items() if name != "verdict"})
 
 
-COLUMNS = ("bar", ">measured", ">fastest/fastest", ">must", ">aim", "verdict")
-
-
 def none_of(what: str, count: int) -> Bar:
     """A bar on something that must never be."""
     return Bar(what, count, 0, most=True, digits=0)
@@ -82,5 +79,6 @@ def none_of(what: str, count: int) -> Bar:
 def show_bars(title: str, bars: Sequence[Bar]) -> bool:
     """Print the table; whether a must is missed."""
     if bars:
-        show(title, COLUMNS, [bar.row() for bar in bars])
+        columns = ("bar", ">measured", ">fastest/fastest", ">must", ">aim", "verdict")
+        show(title, columns, [bar.row() for bar in bars])
     return any(bar.missed for bar in bars)
