@@ -18,12 +18,13 @@ find-compiler = for c in $(COMPILERS); do command -v "$$c" >/dev/null 2>&1 && ex
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench fuzz clean distclean compiler compiler-wanted
+.PHONY: help demo test exhaustive lint bench fuzz clean distclean compiler compiler-wanted
 
 help:
 	@echo "make demo       train a parser on the built-in treebank, parse, evaluate, draw (a minute or two): files in demo/"
 	@echo "make test       every check: format, types, layers, tests"
-	@echo "make lint       the same without the tests"
+	@echo "make exhaustive random instances by the thousand against all structures (minutes)"
+	@echo "make lint       make test without the tests"
 	@echo "make bench      the table of figures"
 	@echo "make fuzz       random input by the hundred thousand, counted (hours; FUZZ=\"conllu --count 1000\": a part)"
 	@echo "make clean      remove caches, build outputs and demo/ (distclean: the .venv too)"
@@ -37,18 +38,21 @@ test: compiler lint
 	@echo "==> pytest"
 	@$(PY) -m pytest -q -n $(JOBS)
 
+exhaustive: compiler $(VENV)/.installed-test
+	@$(PY) -m pytest -q -n $(JOBS) -m exhaustive
+
 lint: $(VENV)/.installed-test
 	@echo "==> ruff check"
 	@$(PY) -m ruff check
 	@echo "==> ruff format --check"
 	@$(PY) -m ruff format --check
-	@echo "==> mypy gpuparse"
-	@$(PY) -m mypy -p gpuparse
+	@echo "==> mypy"
+	@$(PY) -m mypy
 	@echo "==> lint-imports"
 	@$(VENV)/bin/lint-imports
 
 bench: compiler-wanted $(VENV)/.installed-bench
-	@$(PY) bench/first_order.py
+	@$(PY) -m bench run first_order
 
 fuzz: compiler-wanted $(VENV)/.installed-test
 	@$(PY) fuzz/run.py --processes $(JOBS) $(FUZZ)

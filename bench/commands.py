@@ -1,25 +1,18 @@
-"""What the benchmarks of the commands share: running gpuparse, its memory, bars, treebanks."""
+"""Running the commands of gpuparse: their time, their memory, what they say at their end."""
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from timing import LOG, OUT, new_table
-
-PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = PROJECT / "bench" / "results"
-TREEBANKS = Path("..") / "shared" / "treebanks"
-"""Where treebanks are looked for, from the project."""
+from bench.output import LOG, Problem
 
 COMMAND = (sys.executable, "-m", "gpuparse.cli")
 
@@ -37,58 +30,9 @@ TINY = {
 """Settings of a model for which only the way to it counts."""
 
 
-class Problem(Exception):
-    """Something could not be measured; the message is one line. Exit code 1 could not, 2 misused."""
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def leave(main: Callable[[], int]) -> None:
-    """Run a script's main function and exit with what it returns; a problem is one line on stderr."""
-    try:
-        sys.exit(main())
-    except Problem as problem:
-        LOG.print(f"{Path(sys.argv[0]).name}: {problem}")
-        sys.exit(problem.code)
-    except KeyboardInterrupt:
-        LOG.print(f"{Path(sys.argv[0]).name}: interrupted")
-        sys.exit(130)
-
-
-def whole(text: str) -> int:
-    """A whole number from 1, for argparse."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
-
-
-def check_names(parser: argparse.ArgumentParser, *given: tuple[Sequence[str], Collection[str]]) -> None:
-    """Exit with a line if a name is none of those that are known."""
-    for names, known in given:
-        for name in names:
-            if name not in known:
-                parser.error(f"{name!r} is none of {', '.join(known)}")
-
-
-def settings(values: dict[str, Any]) -> list[str]:
+def settings(values: Mapping[str, Any]) -> list[str]:
     """Options of ``gpuparse train``."""
     return [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-
-
-def treebanks(given: Path | None) -> Path:
-    """The directory of the treebanks."""
-    directory = given or PROJECT / TREEBANKS
-    if not any(directory.glob("*.conllu")):
-        raise Problem(f"no *.conllu in {given or TREEBANKS}: say where the treebanks are by --treebanks DIR", 2)
-    return directory
-
-
-def add_treebanks(parser: argparse.ArgumentParser) -> None:
-    """The option that says where the treebanks are."""
-    text = f"where the treebanks are; default: {TREEBANKS} from the project"
-    parser.add_argument("--treebanks", type=Path, metavar="DIR", help=text)
 
 
 @dataclass
@@ -188,63 +132,3 @@ def parse_summary(stderr: str) -> dict[str, Any]:
         "words_per_second": speed,
         "shares": shares,
     }
-
-
-@dataclass
-class Goal:
-    """A figure, and what it must be and is aimed to be: at least, or at most where ``most``."""
-
-    name: str
-    measured: float | None
-    must: float | None = None
-    aim: float | None = None
-    most: bool = False
-    unit: str = ""
-    digits: int = 1
-
-    def reaches(self, bar: float | None) -> bool:
-        """Whether the figure is as good as a bar."""
-        if bar is None or self.measured is None:
-            return False
-        return self.measured <= bar if self.most else self.measured >= bar
-
-    @property
-    def missed(self) -> bool:
-        """Whether there is a bar that is not reached; what was not measured does not reach it."""
-        return self.must is not None and not self.reaches(self.must)
-
-    @property
-    def verdict(self) -> str:
-        if self.must is None:
-            return ""
-        if self.measured is None:
-            return "not measured"
-        return "FAIL" if self.missed else "aim" if self.reaches(self.aim) else "pass"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "measured": self.measured,
-            "must": self.must,
-            "aim": self.aim,
-            "at_most": self.most,
-            "unit": self.unit.strip(),
-            "verdict": self.verdict,
-        }
-
-
-def goals_table(title: str, goals: Sequence[Goal]) -> Table:
-    """Bar, must, aim, measured, verdict."""
-    table = new_table(title, "bar", ">must", ">aim", ">measured", "verdict")
-    for goal in goals:
-        sign = "≤" if goal.most else "≥"
-        bars = ["" if bar is None else f"{sign} {bar:g}{goal.unit}" for bar in (goal.must, goal.aim)]
-        measured = "–" if goal.measured is None else f"{goal.measured:,.{goal.digits}f}{goal.unit}"
-        table.add_row(goal.name, *bars, measured, goal.verdict)
-    return table
-
-
-def print_goals(title: str, goals: Sequence[Goal]) -> int:
-    """Print the table; 1 if a must is missed, else 0."""
-    OUT.print(goals_table(title, goals))
-    return int(any(goal.missed for goal in goals))

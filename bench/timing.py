@@ -1,4 +1,4 @@
-"""What a benchmark needs: scores, agreement, interleaved timing, peak memory, the machine, tables, JSON."""
+"""How things are timed: contenders that agree, in turns; peak memory; the machine."""
 
 from __future__ import annotations
 
@@ -17,24 +17,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 import gpuparse as gp
+from bench.output import LOG, OUT, PROJECT, figure, show
 from gpuparse import backend
 
-OUT = Console(width=None if sys.stdout.isatty() else 150, highlight=False, markup=False)
-"""Tables and findings, on stdout."""
-
-LOG = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-"""Progress, on stderr."""
-
+Result = TypeVar("Result")
 
 Results = dict[str, Tensor]
 """What contenders must agree on: log Z [B] and marginals [B, N, N], or the score of the tree found [B]."""
@@ -117,38 +109,11 @@ class Case:
         ]
 
 
-def random_heads(n: int, projective: bool, rng: np.random.Generator) -> list[int]:
-    """Heads of a random tree with one word under the root; those of the words 1 .. n count."""
-    heads = [0] * (n + 1)
-    if not projective:
-        order = 1 + rng.permutation(n)
-        for i in range(1, n):
-            heads[order[i]] = int(order[rng.integers(i)])
-        return heads
-    spans = [(1, n + 1, 0)]  # words first .. last - 1 hang together on a head outside
-    while spans:
-        first, last, head = spans.pop()
-        word = int(rng.integers(first, last))
-        heads[word] = head
-        for a, b in ((first, word), (word + 1, last)):
-            while a < b:
-                end = int(rng.integers(a, b)) + 1
-                spans.append((a, end, word))
-                a = end
-    return heads
-
-
-def make_scores(kind: str, n: int, batch: int, projective: bool) -> Tensor:
-    """[B, N, N] in float32: standard normal, or peaked as trained ones are: a random tree, 12 above
-    noise of 1.5.
-    """
-    rng = np.random.default_rng([n, batch, int(projective), kind == "peaked"])
-    arcs = rng.standard_normal((batch, n + 1, n + 1))
-    if kind == "peaked":
-        arcs *= 1.5
-        for b in range(batch):
-            arcs[b, random_heads(n, projective, rng), range(n + 1)] += 12.0
-    return torch.from_numpy(arcs).float()
+def timed(run: Callable[[], Result]) -> tuple[Result, float]:
+    """What a call gives, and its wall time in seconds."""
+    start = time.perf_counter()
+    result = run()
+    return result, time.perf_counter() - start
 
 
 def seconds_of(run: Callable[[], Any], calls: int) -> float:
@@ -189,23 +154,34 @@ def agreeing(
     return able
 
 
-def measure(case: Case, contenders: Sequence[Contender], *, repeats: int, least: float, budget: float) -> None:
+def measure(
+    case: Case, contenders: Sequence[Contender], *, repeats: int, least: float = 0.0, budget: float = math.inf
+) -> Case:
     """Time all contenders in turns (A B C A B C ...), so that whatever the machine does hits them alike.
 
-    Each must have run before, so that everything is compiled and loaded. A repetition makes as many calls as
-    last `least` seconds. A contender that would need more than `budget` seconds in all makes fewer
-    repetitions, spread evenly among those of the others; one at least.
+    Each is run before, so that everything is compiled and loaded. A repetition makes as many calls as last
+    `least` seconds. A contender that would need more than `budget` seconds in all makes fewer repetitions,
+    spread evenly among those of the others; one at least.
     """
     for c in contenders:
+        c.run()
         t = Timing(c.name, c.against, c.ours, case.batch, repeats)
-        while (took := seconds_of(c.run, t.calls)) < least:
-            t.calls = max(t.calls + 1, math.ceil(1.2 * t.calls * min(least / max(took, 1e-9), 20.0)))
-        t.repetitions = min(repeats, max(1, int(budget / took)))
+        t.calls, took = calls_of(c.run, least)
+        t.repetitions = min(repeats, max(1, int(min(budget / took, repeats))))
         case.timings.append(t)
     for r in range(repeats):
         for c, t in zip(contenders, case.timings, strict=True):
             if (r + 1) * t.repetitions // repeats > r * t.repetitions // repeats:
                 t.seconds.append(seconds_of(c.run, t.calls) / t.calls)
+    return case
+
+
+def calls_of(run: Callable[[], Any], least: float) -> tuple[int, float]:
+    """How many calls last `least` seconds, and how long they took."""
+    calls = 1
+    while (took := seconds_of(run, calls)) < least:
+        calls = max(calls + 1, math.ceil(1.2 * calls * min(least / max(took, 1e-9), 20.0)))
+    return calls, took
 
 
 def _status(key: str) -> float | None:
@@ -239,9 +215,16 @@ def memory_growth(run: Callable[[], Any]) -> float:
     return max(0.0, _peak() - before)
 
 
-def in_fresh_process(arguments: Sequence[str]) -> Any:
-    """The JSON that a script of ours prints on stdout; None, and a line on stderr, if it failed."""
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+_CHILD = (
+    "import importlib, json, sys; module, name, *given = json.loads(sys.argv[1]); "
+    "print(json.dumps(getattr(importlib.import_module(module), name)(*given)))"
+)
+
+
+def in_fresh_process(module: str, name: str, *given: Any) -> Any:
+    """What a function of a module returns in a process of its own; None, and a line on stderr, if it failed."""
+    command = [sys.executable, "-c", _CHILD, json.dumps([module, name, *given])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)
     if done.returncode == 0:
         return json.loads(done.stdout)
     LOG.print(f"  failed ({done.returncode}): {(done.stderr.strip().splitlines() or ['killed?'])[-1]}")
@@ -282,101 +265,25 @@ def print_environment(found: dict[str, Any]) -> None:
         OUT.print("NOTE: the machine was busy before this began; the figures are worth less for it")
 
 
-def figure(x: float | None, unit: str = "") -> str:
-    """Three digits (12,345 is 12.3k), or a dash for what was not measured."""
-    if x is None or not math.isfinite(x):
-        return "–"
-    for size, suffix in ((1e6, "M"), (1e3, "k")):
-        if abs(x) >= 10 * size or (suffix == "M" and abs(x) >= size):
-            x, unit = x / size, suffix + unit
-            break
-    if abs(x) < 1:
-        return f"{x:.2g}{unit}"
-    return f"{x:,.{0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2}f}{unit}"
-
-
-def new_table(title: str, *columns: str) -> Table:
-    """Columns are to the left, or to the right if their name begins with >."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for name in columns:
-        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", no_wrap=True)
-    return table
-
-
-def timing_table(title: str, cases: Sequence[Case]) -> Table:
+def show_cases(title: str, cases: Sequence[Case]) -> None:
     """Every contender of the cases of one task and kind of scores."""
-    spread = (">sentences/s", ">min–max", ">quartiles", ">reps × calls")
-    table = new_table(title, "n", "B", "contender", *spread, "rate")
+    rows: list[tuple[str, ...]] = []
+    sections = []
     for case in cases:
+        sections.append(len(rows))
         for i, t in enumerate(case.timings):
             r, ratio = t.rates(), case.ratio(t.name, t.against)
             fewer = f" (of {t.asked}: slow)" if t.repetitions < t.asked else ""
-            table.add_row(
-                str(case.n) if i == 0 else "",
-                str(case.batch) if i == 0 else "",
-                t.name,
-                figure(r["median"]),
-                f"{figure(r['min'])}–{figure(r['max'])}",
-                f"{figure(r['q1'])}–{figure(r['q3'])}",
-                f"{t.repetitions}{fewer} × {t.calls}",
-                f"{figure(ratio)} × {t.against.split(',')[0]}" if ratio and t.against else "",
+            rows.append(
+                (
+                    *((str(case.n), str(case.batch)) if i == 0 else ("", "")),
+                    t.name,
+                    figure(r["median"]),
+                    f"{figure(r['min'])}–{figure(r['max'])}",
+                    f"{figure(r['q1'])}–{figure(r['q3'])}",
+                    f"{t.repetitions}{fewer} × {t.calls}",
+                    f"{figure(ratio)} × {t.against.split(',')[0]}" if ratio and t.against else "",
+                )
             )
-        table.add_section()
-    return table
-
-
-def memory_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    """Rows have what, n, batch and megabytes."""
-    kinds = list(dict.fromkeys(row["what"] for row in rows))
-    table = new_table(title, ">n", ">B", *(f">{kind}" for kind in kinds))
-    for n, batch in dict.fromkeys((row["n"], row["batch"]) for row in rows):
-        found = {row["what"]: row["megabytes"] for row in rows if (row["n"], row["batch"]) == (n, batch)}
-        table.add_row(str(n), str(batch), *(figure(found.get(kind)) for kind in kinds))
-    return table
-
-
-@dataclass
-class Bar:
-    """A figure that the project promises: at least `must` (memory: at most)."""
-
-    name: str
-    must: float
-    aim: float | None
-    measured: float | None
-    fastest: float | None = None
-    """The same from the fastest repetition of each side, which a busy machine disturbs least."""
-    unit: str = " ×"
-
-    @property
-    def passed(self) -> bool:
-        if self.measured is None:
-            return False
-        return self.measured <= self.must if self.unit == " MB" else self.measured >= self.must
-
-    @property
-    def verdict(self) -> str:
-        if self.measured is None:
-            return "not measured"
-        a, b = sorted((self.measured, self.fastest or self.measured))
-        return ("pass" if self.passed else "FAIL") + (" (unsteady)" if b > 1.25 * a else "")
-
-
-def bars_table(bars: Sequence[Bar]) -> Table:
-    table = new_table("Bars", "bar", ">measured", ">fastest/fastest", ">must", ">aim", "verdict")
-    for bar in bars:
-        must = f"{'≤' if bar.unit == ' MB' else '≥'} {bar.must:g}"
-        aim = "" if bar.aim is None else f"{bar.aim:g}"
-        measured = (figure(x, bar.unit) for x in (bar.measured, bar.fastest))
-        table.add_row(bar.name, *measured, must, aim, bar.verdict)
-    return table
-
-
-def write_json(path: Path, data: Any) -> None:
-    """All or nothing: written to a temporary name, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    spread = (">sentences/s", ">min–max", ">quartiles", ">reps × calls")
+    show(title, ("n", "B", "contender", *spread, "rate"), rows, sections=sections)

@@ -1,0 +1,98 @@
+"""Peak memory of `gpuparse parse` on a small file and on a very large one.
+
+The files hold artificial sentences of natural lengths, the same 10,000 over and over in another order, each with a name
+of its own. They lie in the system's temporary directory (TMPDIR says where): about 5 GB for 1,000,000 sentences and
+their parses.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.bars import Bar
+from bench.commands import TINY, parse_summary, run
+from bench.models import train
+from bench.output import LOG, Problem, figure, show
+from bench.registry import Args, Measured, Option, Suite, at_least, threads, whole
+from gpuparse.data.artificial import artificial_treebank
+
+FEW = 10_000
+MUST = 10.0  # percent
+
+
+def pool(longest: int) -> list[str]:
+    """Different sentences of at most so many words, without the line that names them."""
+    short = (s.text.split("\n", 1)[1] for s in artificial_treebank(1 << 40) if len(s) <= longest)
+    return list(islice(short, FEW))
+
+
+def write_corpus(path: Path, texts: Sequence[str], sentences: int) -> None:
+    """The texts again and again, in a new order each time, each time with new names."""
+    random, order = Random(0), list(texts)
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(0, sentences, len(order)):
+            random.shuffle(order)
+            file.writelines(f"# sent_id = {n}\n{text}" for n, text in enumerate(order[: sentences - start], start))
+
+
+def parse(model: Path, corpus: Path, output: Path, threads: int) -> dict[str, Any]:
+    """Parse a file and watch the memory."""
+    done = run("parse", model, corpus, "-o", output, "--threads", str(threads), watch=True)
+    if done.peak is None:
+        raise Problem("the memory of a process can be watched on Linux only (/proc)")
+    summary = parse_summary(done.stderr)
+    return summary | {
+        "peak_megabytes": done.peak,
+        "command_seconds": done.seconds,
+        "sentences_per_second": summary["sentences"] / summary["seconds"] if summary["seconds"] else None,
+        "input_bytes": corpus.stat().st_size,
+        "resident_megabytes": done.resident,
+    }
+
+
+def memory(args: Args) -> Measured:
+    with tempfile.TemporaryDirectory() as scratch:
+        model = args.model or Path(scratch, "model")
+        if args.model is None:
+            train(model, values=TINY | {"training.epochs": 3}, threads=args.threads)
+        LOG.print("making sentences")
+        texts = pool(args.longest)
+        corpus, output = Path(scratch, "corpus.conllu"), Path(scratch, "parsed.conllu")
+        records = []
+        for sentences in (FEW, args.sentences):
+            write_corpus(corpus, texts, sentences)
+            LOG.print(f"gpuparse parse, {sentences:,} sentences, {corpus.stat().st_size / 1e6:,.0f} MB")
+            records.append(parse(model, corpus, output, args.threads))
+            output.unlink()
+    columns = (">sentences", ">words", ">MB of input", ">peak MB", ">seconds", ">sentences/s", ">words/s")
+    rows = [
+        (
+            *(record[key] for key in ("sentences", "words")),
+            figure(record["input_bytes"] / 1e6),
+            f"{record['peak_megabytes']:,.1f}",
+            *(figure(record[key]) for key in ("seconds", "sentences_per_second", "words_per_second")),
+        )
+        for record in records
+    ]
+    show("gpuparse parse", columns, rows)
+    small, large = (record["peak_megabytes"] for record in records)
+    more = 100 * (large / small - 1)
+    return Measured(records, [Bar("more memory for the large file", more, MUST, most=True, unit=" %")])
+
+
+SUITE = Suite(
+    "parse_memory",
+    "peak memory of gpuparse parse on 1,000,000 sentences against 10,000",
+    {"memory": memory},
+    [
+        Option("sentences", f"of the large file (the small one has {FEW})", 1_000_000, whole, trial=True),
+        Option("longest", "words of a sentence at most; shorter ones than of 4 are too rare", 60, at_least(4)),
+        Option("model", "a trained model; default: a tiny one is trained on the built-in treebank", kind=Path),
+        threads(2),
+    ],
+)
