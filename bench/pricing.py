@@ -30,9 +30,8 @@ from ppc_models import scored
 from timing import OUT, environment, new_table, print_environment
 
 import gpuparse as gp
-from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.artificial import artificial_treebank
-from gpuparse.data.batches import collate
+from gpuparse.data.batches import BATCH_WORDS, collate
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.lp import pricing
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
