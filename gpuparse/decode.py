@@ -1,68 +1,48 @@
 """The one place that chooses among inference methods: from scores to parses.
 
-A method is a function ``run(scores, *, projective, single_root, <its options>) -> Parse`` in ``METHODS``; everything
-else (what it can do, its options, "auto", the messages) follows from its entry there.
+A method is a function ``run(scores, *, projective, single_root, proof, <its options>) -> Parse`` with an entry in
+``METHODS``; everything else (what it can do, its options and their checks, "auto", the messages, what ``help(decode)``
+says of it) follows from its entry there.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool
 from torch import Tensor
 
+from gpuparse import exact
 from gpuparse.bp.parsing import believe, best_trees
-from gpuparse.distributions import SecondOrderTrees
-from gpuparse.dual.fallback import decompose
-from gpuparse.dual.steps import Step, check_step
+from gpuparse.dual.fallback import FEW, MANY, decompose
+from gpuparse.dual.steps import check_step
 from gpuparse.impossible import without_impossible
-from gpuparse.lp import Constraint, Words
-from gpuparse.lp.batch import Solved, hopeful_scores, solve_batch
+from gpuparse.lp.batch import easy_trees, no_words, solve_batch, under_constraints
 from gpuparse.lp.brute import solve_all
-from gpuparse.lp.check import as_constraints
-from gpuparse.lp.grandparents import POLYTOPES, PRICED, Polytope
+from gpuparse.lp.grandparents import POLYTOPES, PRICED
 from gpuparse.lp.ppc_batch import parse_price_cut
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure
+from gpuparse.parse import Parse
 from gpuparse.parts import KINDS, Kind
-from gpuparse.proofs import Proof
 from gpuparse.proving import prove
 from gpuparse.scores import Scores
-from gpuparse.shifts import best_tree
-from gpuparse.trees import as_flag, no_tree_error
+from gpuparse.trees import as_flag
+
+__all__ = ["METHODS", "Method", "Option", "Parse", "decode"]
+
+Check = Callable[[Any, str], object]
 
 
-@dataclass(frozen=True, eq=False)
-class Parse:
-    """What a decoder says of each sentence of a batch.
+@dataclass(frozen=True)
+class Option:
+    """An option of a method."""
 
-    Attributes:
-        heads: [B, N]; -1 at node 0, past the end, and everywhere in a sentence for which there is no tree.
-        labels: the best label of each word's arc [B, N], -1 where there is no arc; None if the scores have no labels.
-        score: of the tree and its labels under all parts [B], float64; its gradient is the tree's parts. -inf where
-            there is no tree.
-        bound: no tree scores more [B], float64. +inf where nothing is known.
-        certified: whether the answer is proven best [B]. Then ``bound`` equals ``score``.
-        iterations: how many the method took [B]; 1 for one that needs no more.
-        stats: what else the method counts, by name, each [B].
-        remarks: what there is to say of sentences, by their index: why constraints cannot be satisfied, or why nothing
-            was proven.
-        proof: why certified answers are best, for ``gpuparse.verify``; None unless it was asked for.
-    """
-
-    heads: Int[Tensor, "B N"]
-    labels: Int[Tensor, "B N"] | None
-    score: Float64[Tensor, " B"]
-    bound: Float64[Tensor, " B"]
-    certified: Bool[Tensor, " B"]
-    iterations: Int[Tensor, " B"]
-    stats: dict[str, Tensor] = field(default_factory=dict)
-    remarks: dict[int, str] = field(default_factory=dict)
-    proof: Proof | None = None
+    about: str
+    check: Check | None = None  # of a value and the option's name, a ValueError; None: the method looks at it itself
 
 
 @dataclass(frozen=True)
@@ -75,13 +55,7 @@ class Method:
     nonprojective: bool  # finds trees whose arcs may cross
     parts: tuple[Kind, ...] = ()  # kinds of pairs of arcs that it takes
     waits: bool = False  # looks at values, which waits for the device
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Names of the options beyond those that every method has."""
-        given = inspect.signature(self.run).parameters.values()
-        names = [p.name for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY]
-        return tuple(name for name in names if name not in ("projective", "single_root", "proof"))
+    options: Mapping[str, Option] = field(default_factory=dict)  # beyond those that every method has
 
 
 def decode(
@@ -97,27 +71,12 @@ def decode(
 
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
-        method: "mst" (non-projective, first order, exact), "eisner" (projective, first and second order, exact), "dd"
-            (non-projective, second order, dual decomposition: see ``gpuparse.dual``), "ilp" (first and second order,
-            exact, under constraints: see ``gpuparse.lp``; on the CPU), "ppc" (grandparents, parse, price and cut; on
-            the CPU), "lp" (the same, every grandparent in one program), "bp" (first and second order, belief
-            propagation: see ``gpuparse.bp``), or "auto": the first of these that takes the scores and the options,
-            "dd" with its fallback.
+        method: one of those below, or "auto": the first of them that takes the scores and the options, "dd" with its
+            fallback.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         proof: say why certified answers are best, in ``Parse.proof``; see ``gpuparse.verify``. Waits for the device.
-        options: of the method. Those of "ilp": ``constraints``; ``words``, what they see of each sentence; ``heads``
-            and ``labels``, how many of each word's best to begin with; ``grow``, whether more join until the answer is
-            proven; ``time_limit`` in seconds a sentence. Those of "dd": ``iterations`` at most, 500, or 100
-            with a fallback; ``step``, how far to go;
-            ``fallback``, to hand what they leave open to "ppc", if there are grandparents alone; ``exact``, to go on by
-            branch and bound; ``nodes`` of that at most; ``time_limit`` for it; ``threads``. Those of "bp":
-            ``iterations``, ``tolerance``, ``damping`` and ``schedule``, as of ``BeliefPropagation``; ``time_limit`` in
-            seconds for each tree with a forbidden pair,
-            which "ilp" replaces. Those of "ppc": ``exact``, to go on by branch and bound where the solution of the
-            linear program is no tree; ``polytope``, "tight" (with cuts) or "all" (as in the paper); ``time_limit``;
-            ``threads``. Those of "lp": ``polytope``, "arcgp", "onegp", "all" or "tight"; ``lazy_rows``, to add rows of
-            pairs only where they are violated; ``time_limit``.
+        options: of the method.
 
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
@@ -128,11 +87,14 @@ def decode(
     projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
     proof = as_flag(proof, "proof")
     chosen = _choose(scores, method, projective, options)
-    unknown = [name for name in options if name not in METHODS[chosen].options]
-    if unknown:
-        known = ", ".join(METHODS[chosen].options)
-        raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
-    if method == "auto" and "fallback" in METHODS[chosen].options:
+    known = METHODS[chosen].options
+    for name in options:
+        if name not in known:
+            raise ValueError(f'method "{chosen}" has no option {name!r}; it has {", ".join(known) or "none"}')
+    for name, value in options.items():
+        if (check := known[name].check) is not None:
+            check(value, name)
+    if method == "auto" and "fallback" in known:
         options = {"fallback": True, **options}
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
     asked: dict[str, Any] = {**trees, "every_tree": "constraints" not in options}
@@ -172,69 +134,14 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
     return method
 
 
-def _first_order(
-    scores: Scores, structure: Structure, *, projective: bool, single_root: bool, with_parts: Sequence[str] = ()
-) -> Parse:
-    """An exact best tree under arcs and labels: the best label of an arc depends on nothing else.
-
-    ``with_parts``: whose best is added to the arcs, for the message where there is no tree.
-    """
-    folded = scores.fold_labels()
-    arcs, lengths = folded.arcs.detach(), folded.lengths
-    if scores.large:
-        heads = best_tree(scores.of_each_arc(), lengths, structure, single_root)
-    else:
-        heads = structure.argmax(arcs, lengths, single_root)
-    found = heads[:, 1] >= 0  # word 1 is in every sentence
-    if scores.looks and not bool(found.all()):
-        best = [*with_parts] if scores.labels is None else ["labels", *with_parts]
-        name = f"arcs with their best {' and '.join(best)}" if best else "arcs"
-        sentence = int((~found).nonzero()[0])
-        raise no_tree_error(arcs, lengths, sentence, projective=projective, single_root=single_root, name=name)
-    return _proven(scores, heads)
+def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool) -> Parse:
+    return exact.first_order(scores, projective=projective, single_root=single_root)
 
 
-def _proven(scores: Scores, heads: Int[Tensor, "B N"]) -> Parse:
-    """Best trees with the best labels of their arcs; -1 where there is none."""
-    found = heads[:, 1] >= 0  # word 1 is in every sentence
-    score = scores.total(heads)
-    return Parse(
-        heads=heads,
-        labels=None if scores.labels is None else scores.best_labels(heads),
-        score=score,
-        bound=torch.where(found, score.detach(), torch.inf),
-        certified=found,
-        iterations=torch.ones_like(scores.lengths),
-    )
-
-
-def _second_order(scores: Scores, single_root: bool) -> Parse:
-    """An exact best projective tree under arcs, labels, siblings and grandparents."""
-    with torch.no_grad():
-        folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
-        trees = SecondOrderTrees(
-            folded.arcs.to(folded.dtype),
-            folded.lengths,
-            siblings=folded.siblings,
-            grandparents=folded.grandparents,
-            single_root=single_root,
-            validate_args=False,
-        )
-        heads = trees.argmax
-        lost = heads[:, 1] < 0  # word 1 is in every sentence
-        if scores.looks and bool(lost.any()):
-            raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
-    return _proven(scores, heads)
-
-
-def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool = False) -> Parse:
-    return _first_order(scores, MATRIX_TREE, projective=projective, single_root=single_root)
-
-
-def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool = False) -> Parse:
+def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool) -> Parse:
     if scores.second_order:
-        return _second_order(scores, single_root)
-    return _first_order(scores, EISNER, projective=True, single_root=single_root)
+        return exact.second_order(scores, single_root=single_root)
+    return exact.first_order(scores, projective=True, single_root=single_root)
 
 
 def _bp(
@@ -242,250 +149,225 @@ def _bp(
     *,
     projective: bool,
     single_root: bool,
-    proof: bool = False,
-    iterations: int = 10,
-    tolerance: float = 1e-6,
-    damping: float = 0.0,
-    schedule: Literal["parallel", "serial"] = "serial",
+    proof: bool,
     time_limit: float = math.inf,
+    schedule: str = "serial",
+    **options: Any,
 ) -> Parse:
     """The tree with the most links that belief propagation believes in: of little risk, but rarely proven best.
 
     The bound is that of the best tree were every arc's pairs the best that it can have. A tree with a forbidden pair is
     replaced by the best one, by "ilp", which waits for the device, with its bound and certificate.
     """
-    _check_seconds(time_limit)
-    trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
-    structure = EISNER if projective else MATRIX_TREE
-    easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
+    trees = {"projective": projective, "single_root": single_root}
+    easy = easy_trees(scores, **trees)
     folded = scores.fold_labels()
     with torch.no_grad():
-        options: dict[str, Any] = {"tolerance": tolerance, "damping": damping, "schedule": schedule}
-        beliefs = believe(folded, **trees, iterations=iterations, **options)
+        beliefs = believe(folded, **trees, schedule=schedule, **options)
         heads = best_trees(beliefs, folded, **trees).masked_fill(~easy.certified[:, None], -1)
-    labels = None if scores.labels is None else scores.best_labels(heads)
-    score, found, limit = scores.total(heads, labels), easy.certified, easy.bound
-    proven = torch.zeros_like(found)
-    lost = found & score.isneginf()
-    if scores.second_order and bool(lost.any()):
-        first = Solved(easy.heads, easy.labels, easy.bound, lost, easy.iterations, {})  # the others are left alone
-        words = [Words(("",) * (n + 1), ("",) * (n + 1)) for n in scores.lengths.tolist()]
-        exact = solve_batch(scores, first, words, (), **trees, seconds=time_limit)
-        heads = torch.where(lost[:, None], exact.heads, heads)
-        if labels is not None and exact.labels is not None:
-            labels = torch.where(lost[:, None], exact.labels, labels)
-        score, found = scores.total(heads, labels), found & (heads[:, 1] >= 0)
-        limit, proven = torch.where(lost, exact.bound, limit), lost & exact.certified
-    certified = found & (proven | (score.detach() >= limit))
-    bound = torch.where(certified, score.detach(), torch.maximum(limit, score.detach()))
     stats = {"residual": beliefs.residuals, "converged": beliefs.converged}
-    return Parse(heads, labels, score, bound, certified, beliefs.iterations, stats)
+    none = torch.zeros_like(easy.certified)
+    found = Parse.of(scores, heads, bound=easy.bound, certified=none, iterations=beliefs.iterations, stats=stats)
+    lost = easy.certified & found.score.isneginf()
+    if scores.second_order and bool(lost.any()):
+        first = replace(easy, certified=lost)  # the others are left alone
+        rows = lost.nonzero()[:, 0]
+        best = solve_batch(scores, first, no_words(scores), (), **trees, time_limit=time_limit).take(rows)
+        kept = {name: x[rows] for name, x in stats.items()}
+        found = found.put(rows, replace(best, iterations=beliefs.iterations[rows], stats=kept, remarks={}))
+    score, there = found.score.detach(), found.heads[:, 1] >= 0
+    certified = there & (found.certified | (score >= found.bound))
+    return replace(found, certified=certified)
 
 
-def _ilp(
-    scores: Scores,
-    *,
-    projective: bool,
-    single_root: bool,
-    proof: bool = False,
-    constraints: Iterable[Constraint] = (),
-    words: Sequence[Words] | None = None,
-    heads: int = 5,
-    labels: int = 3,
-    grow: bool = True,
-    time_limit: float = math.inf,
-) -> Parse:
-    """The best labelled tree that satisfies constraints; waits for the device, and solves on the CPU.
-
-    Sentences whose best tree without them satisfies them are done with that. Where none does (``stats["infeasible"]``),
-    or none was found in time, the answer is the best tree without them and is not certified. ``score`` is less what
-    soft constraints cost, ``stats["penalty"]``.
-    """
-    asked = as_constraints(constraints)
-    if words is None or not all(isinstance(w, Words) and w.labels for w in words):
-        _check_names(asked, scores)
-    if words is None:
-        words = [Words(("",) * (n + 1), ("",) * (n + 1)) for n in scores.lengths.tolist()]
-    _check_words(words, scores)
-    structure = EISNER if projective else MATRIX_TREE
-    trees = {"projective": projective, "single_root": single_root}
-    easy = _first_order(hopeful_scores(scores), structure, **trees, with_parts=scores.second_order)
-    first = Solved(easy.heads, easy.labels, easy.bound, easy.certified, easy.iterations, {})
-    columns: dict[str, Any] = {"heads": heads, "labels": labels, "grow": grow}
-    found = solve_batch(scores, first, words, asked, **trees, **columns, seconds=time_limit, proof=proof)
-    score = scores.total(found.heads, found.labels) - found.stats["penalty"]
-    bound = torch.where(found.certified, score.detach(), torch.maximum(found.bound, score.detach()))
-    knows = found.iterations, found.stats, found.remarks, Proof(found.leaves)
-    return Parse(found.heads, found.labels, score, bound, found.certified, *knows)
-
-
-def _dd(
-    scores: Scores,
-    *,
-    projective: bool,
-    single_root: bool,
-    proof: bool = False,
-    iterations: int | None = None,
-    step: Step | None = None,
-    exact: bool = False,
-    fallback: bool = False,
-    nodes: int = 1000,
-    time_limit: float = math.inf,
-    threads: int | None = None,
-) -> Parse:
+def _dd(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
     """A spanning tree and head automata that must agree, by dual decomposition, on the device; waits for it.
 
     Where they do, the tree is proven best. What is left goes on by ``fallback`` to parse, price and cut, if there are
     grandparents alone, and by ``exact`` to branch and bound.
     """
-    _check_seconds(time_limit)
-    _check_threads(threads)
-    check_step(step)
-    for name, value, least in (("iterations", iterations, 1), ("nodes", nodes, 0)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
-    easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
-    if not scores.second_order:
-        return easy
-    limits: dict[str, Any] = {"nodes": nodes, "seconds": time_limit, "threads": threads}
-    wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "fallback": fallback, "proof": proof}
-    found = decompose(scores, easy.certified, step=step, iterations=iterations, **wanted, **limits)
-    return _relaxed(scores, found, easy.certified)
+
+    def solve(possible: Bool[Tensor, " B"]) -> Parse:
+        return decompose(scores, possible, single_root=single_root, proof=proof, **options)
+
+    return _relaxed(scores, single_root, solve)
 
 
-def _ppc(
-    scores: Scores,
-    *,
-    projective: bool,
-    single_root: bool,
-    proof: bool = False,
-    exact: bool = False,
-    polytope: Polytope = "tight",
-    time_limit: float = math.inf,
-    threads: int | None = None,
-) -> Parse:
+def _ppc(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
     """The linear program of arcs and grandparents by parse, price and cut; waits for the device, and solves on the CPU.
 
     Where its solution is a tree, that is proven best. Elsewhere it is rounded to one, and ``bound`` is its value; or
     with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
     """
-    _check_seconds(time_limit)
-    _check_threads(threads)
-    if polytope not in PRICED:
-        raise ValueError(f'polytope must be one of {", ".join(PRICED)} (others go with method "lp"), got {polytope!r}')
-    parts = scores.grandparents
-    easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
-    if parts is None:
-        return easy
-    arcs = scores.fold_labels().arcs.detach().double()
-    limits: dict[str, Any] = {"seconds": time_limit, "threads": threads}
-    found = parse_price_cut(arcs, parts, single_root=single_root, exact=exact, polytope=polytope, proof=proof, **limits)
-    return _relaxed(scores, found, easy.certified)
+    return _relaxed(
+        scores, single_root, lambda _: parse_price_cut(scores, single_root=single_root, proof=proof, **options)
+    )
 
 
-def _lp(
-    scores: Scores,
-    *,
-    projective: bool,
-    single_root: bool,
-    proof: bool = False,
-    polytope: Polytope = "tight",
-    lazy_rows: bool = False,
-    time_limit: float = math.inf,
-) -> Parse:
+def _lp(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
     """The same linear program with every grandparent in it, solved at once: what "ppc" is compared with."""
-    _check_seconds(time_limit)
-    if polytope not in POLYTOPES:
-        raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {polytope!r}")
-    if lazy_rows and polytope not in PRICED:
-        raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {polytope!r}")
-    parts = scores.grandparents
-    easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
-    if parts is None:
-        return easy
-    arcs = scores.fold_labels().arcs.detach().double()
-    options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
-    return _relaxed(scores, solve_all(arcs, parts, single_root=single_root, proof=proof, **options), easy.certified)
+    return _relaxed(scores, single_root, lambda _: solve_all(scores, single_root=single_root, proof=proof, **options))
 
 
-def _check_seconds(time_limit: float) -> None:
-    if not isinstance(time_limit, (int, float)) or not time_limit >= 0:
-        raise ValueError(f"time_limit must be a number of seconds from 0 on, got {time_limit!r}")
-
-
-def _check_threads(threads: int | None) -> None:
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"threads must be a whole number from 1 on, got {threads!r}")
-
-
-def _relaxed(scores: Scores, found: Solved, possible: Bool[Tensor, " B"]) -> Parse:
-    """What linear programs found, with labels; sentences that are not ``possible`` have no tree by their arcs."""
-    heads = found.heads.masked_fill(~possible[:, None], -1)
-    there = heads[:, 1] >= 0
-    score = scores.total(heads)
-    there = there & ~score.detach().isneginf()
-    heads = heads.masked_fill(~there[:, None], -1)
-    none = possible & ~there & found.bound.isneginf()
+def _relaxed(scores: Scores, single_root: bool, solve: Callable[[Bool[Tensor, " B"]], Parse]) -> Parse:
+    """What a method for second-order scores and trees that may cross finds, given which sentences have a tree by their
+    arcs; where it knows that there is none, that is said."""
+    possible = exact.first_order(scores.first_order(), projective=False, single_root=single_root)
+    if not scores.second_order:
+        return possible
+    by_arcs = possible.certified
+    found = solve(by_arcs)
+    there = by_arcs & (found.heads[:, 1] >= 0) & ~found.score.detach().isneginf()
+    none = by_arcs & ~there & found.bound.isneginf()
     if scores.looks and bool(none.any()):
         b = int(none.nonzero()[0])
         kinds = " and ".join(scores.second_order)
         raise ValueError(f"{kinds} of sentence {b}: every tree has a forbidden part; allow more of them")
-    certified = found.certified & there
-    bound = torch.where(certified, score.detach(), torch.maximum(found.bound, score.detach()))
-    bound = torch.where(there | (possible & ~none), bound, torch.inf)
-    labels = None if scores.labels is None else scores.best_labels(heads)
-    knows = found.iterations, found.stats, found.remarks, Proof(found.leaves)
-    return Parse(heads, labels, score, bound, certified, *knows)
+    return replace(
+        found,
+        heads=found.heads.masked_fill(~there[:, None], -1),
+        labels=None if found.labels is None else found.labels.masked_fill(~there[:, None], -1),
+        score=torch.where(by_arcs, found.score, -torch.inf),
+        bound=torch.where(there | (by_arcs & ~none), found.bound, torch.inf),
+        certified=found.certified & there,
+    )
 
 
-def _check_names(constraints: Sequence[Constraint], scores: Scores) -> None:
-    """Constraints on labels need words that say what labels there are."""
-    for place, constraint in enumerate(constraints):
-        while hasattr(constraint, "constraint"):
-            constraint = constraint.constraint
-        if any(getattr(constraint, name, None) for name in ("labels", "label")):
-            if scores.labels is None:
-                raise ValueError(f"constraints[{place}] names labels, but scores have none; pass labels=... to Scores")
-            raise ValueError(
-                f"constraints[{place}] names labels, but words do not say what labels there are; "
-                "pass words=[lp.Words.of(forms, tags, names of labels), ...]"
-            )
+def _seconds(value: Any, name: str) -> None:
+    if not isinstance(value, (int, float)) or not value >= 0:
+        raise ValueError(f"{name} must be a number of seconds from 0 on, got {value!r}")
 
 
-def _check_words(words: Sequence[Words], scores: Scores) -> None:
-    for b, given in enumerate(words):
-        if not isinstance(given, Words):
-            raise ValueError(f"words of sentence {b} must be lp.Words, got {type(given).__name__}; use lp.Words.of")
-    if scores.labels is None and any(w.labels for w in words):
-        raise ValueError("words have names of labels, but scores have no labels; pass labels=... to Scores")
-    if len(words) != scores.arcs.shape[0]:
-        raise ValueError(f"words: {len(words)} for {scores.arcs.shape[0]} sentences")
-    for b, (given, n) in enumerate(zip(words, scores.lengths.tolist(), strict=True)):
-        if len(given.forms) != n + 1 or len(given.tags) != n + 1:
-            raise ValueError(f"words of sentence {b}: {len(given.forms) - 1}, and its length is {n}")
-        L = 0 if scores.labels is None else scores.labels.shape[-1]
-        if any(not 0 <= number < L for number in given.labels.values()):
-            raise ValueError(f"words of sentence {b}: a label's number is not in 0..{L - 1}")
+def _whole(least: int, or_none: bool = False) -> Check:
+    """A check of whole numbers from ``least`` on."""
+
+    def check(value: Any, name: str) -> None:
+        if or_none and value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
+
+    return check
 
 
+def _one_of(names: Collection[str], others: str = "") -> Check:
+    """A check of names; ``others`` says what those go with that are not among them."""
+
+    def check(value: Any, name: str) -> None:
+        if value not in names:
+            raise ValueError(f"{name} must be one of {', '.join(names)}{others}, got {value!r}")
+
+    return check
+
+
+def _start(value: Any, name: str) -> None:
+    if value is not None and not isinstance(value, Parse):
+        raise ValueError(f"{name} must be a gpuparse.Parse, got {type(value).__name__}")
+
+
+_THREADS = Option("that solve programs side by side; by default as many as there are processors", _whole(1, True))
+_EXACT = Option("go on by branch and bound where the best tree is not yet proven", as_flag)
 METHODS: dict[str, Method] = {  # "auto" takes the first that can
-    "mst": Method(_mst, "maximum spanning arborescence, exact", projective=False, nonprojective=True),
+    "mst": Method(
+        _mst,
+        "maximum spanning arborescence: non-projective, first order, exact",
+        projective=False,
+        nonprojective=True,
+    ),
     "eisner": Method(
         _eisner,
-        "Eisner's algorithm, of both orders, exact",
+        "Eisner's algorithm: projective, first and second order, exact",
         projective=True,
         nonprojective=False,
         parts=KINDS,
     ),
-    "dd": Method(_dd, "dual decomposition", projective=False, nonprojective=True, parts=KINDS, waits=True),
+    "dd": Method(
+        _dd,
+        "dual decomposition (gpuparse.dual): non-projective, second order",
+        projective=False,
+        nonprojective=True,
+        parts=KINDS,
+        waits=True,
+        options={
+            "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
+            "step": Option("how far to go, a rule of gpuparse.dual", lambda value, _: check_step(value)),
+            "exact": _EXACT,
+            "fallback": Option('hand what is left open to "ppc", if there are grandparents alone', as_flag),
+            "nodes": Option("of branch and bound, at most", _whole(0)),
+            "time_limit": Option("seconds, for branch and bound or the fallback", _seconds),
+            "threads": _THREADS,
+        },
+    ),
     "ilp": Method(
-        _ilp, "integer programs under constraints", projective=True, nonprojective=True, parts=KINDS, waits=True
+        under_constraints,
+        "integer programs (gpuparse.lp): first and second order, exact, under constraints; on the CPU",
+        projective=True,
+        nonprojective=True,
+        parts=KINDS,
+        waits=True,
+        options={
+            "constraints": Option("what trees must look like, or should"),
+            "words": Option("what constraints see of each sentence, lp.Words"),
+            "heads": Option("how many of each word's best heads to begin with", _whole(1)),
+            "labels": Option("how many of each arc's best labels", _whole(1)),
+            "grow": Option("whether more of both join until the answer is proven", as_flag),
+            "time_limit": Option("seconds for each sentence", _seconds),
+            "start": Option("a Parse without constraints, whose trees stay where they can", _start),
+        },
     ),
     "ppc": Method(
-        _ppc, "parse, price and cut", projective=False, nonprojective=True, parts=("grandparents",), waits=True
+        _ppc,
+        "parse, price and cut: non-projective, grandparents; on the CPU",
+        projective=False,
+        nonprojective=True,
+        parts=("grandparents",),
+        waits=True,
+        options={
+            "exact": _EXACT,
+            "polytope": Option(
+                '"tight" (with cuts) or "all" (as in the paper)', _one_of(PRICED, ' (others go with method "lp")')
+            ),
+            "time_limit": Option("seconds for each sentence", _seconds),
+            "threads": _THREADS,
+        },
     ),
     "lp": Method(
-        _lp, "the whole linear program", projective=False, nonprojective=True, parts=("grandparents",), waits=True
+        _lp,
+        'the same, every grandparent in one program: what "ppc" is compared with',
+        projective=False,
+        nonprojective=True,
+        parts=("grandparents",),
+        waits=True,
+        options={
+            "polytope": Option('"arcgp", "onegp", "all" or "tight"', _one_of(POLYTOPES)),
+            "lazy_rows": Option("add rows of pairs only where they are violated", as_flag),
+            "time_limit": Option("seconds for each sentence", _seconds),
+        },
     ),
-    "bp": Method(_bp, "belief propagation, minimum risk", projective=True, nonprojective=True, parts=KINDS, waits=True),
+    "bp": Method(
+        _bp,
+        "belief propagation (gpuparse.bp): first and second order, minimum risk",
+        projective=True,
+        nonprojective=True,
+        parts=KINDS,
+        waits=True,
+        options={
+            **dict.fromkeys(("iterations", "tolerance", "damping", "schedule"), Option("as of BeliefPropagation")),
+            "time_limit": Option('seconds for each tree with a forbidden pair, which "ilp" replaces', _seconds),
+        },
+    ),
 }
+
+
+def _described() -> str:
+    """The methods and their options, for the docstring."""
+    lines = ["", "Methods and their options:"]
+    for name, method in METHODS.items():
+        lines.append(f"    {name}: {method.about}.")
+        for option, each in method.options.items():
+            lines += textwrap.wrap(f"{option}: {each.about}.", 112, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    return textwrap.indent("\n".join(lines) + "\n", "    ")
+
+
+if decode.__doc__ is not None:  # python -OO has none
+    decode.__doc__ += _described()

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TreeDistribution
-from gpuparse.parts import DenseParts, Kind, Parts, as_parts
+from gpuparse.parts import DenseParts, Kind, Parts, TakenParts, as_parts
 from gpuparse.plain.second_order import previous_sibling
 from gpuparse.plain.semiring import arc_mask
 from gpuparse.shifts import is_large, sum_less_greatest
@@ -140,6 +140,20 @@ class Scores:
             None if self.labels is None else self.labels.to(device),
             None if self.siblings is None else self.siblings.to(device),
             None if self.grandparents is None else self.grandparents.to(device),
+            self.validate_args,
+            self.large,
+        )
+        return made
+
+    def take(self, rows: Int[Tensor, " K"]) -> Scores:
+        """Those of some of the sentences, any of which may be there more than once."""
+        made = object.__new__(Scores)
+        made._set(
+            self.arcs[rows],
+            self.lengths[rows],
+            None if self.labels is None else self.labels[rows],
+            None if self.siblings is None else TakenParts(self.siblings, rows),
+            None if self.grandparents is None else TakenParts(self.grandparents, rows),
             self.validate_args,
             self.large,
         )

@@ -255,6 +255,35 @@ def test_what_cannot_be_done() -> None:
         decode(scores.arcs)  # type: ignore[arg-type]
 
 
+VALUES = {
+    "constraints": [],
+    "damping": 0.1,
+    "exact": True,
+    "fallback": True,
+    "grow": True,
+    "iterations": 20,
+    "lazy_rows": True,
+    "polytope": "all",
+    "schedule": "parallel",
+    "start": None,
+    "step": None,
+    "time_limit": 5.0,
+    "tolerance": 1e-3,
+    "words": None,
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_are_taken_checked_and_told(method: str) -> None:
+    scores = Scores(*random_instance(0, words=3, forbidden=0.0, poison=False))
+    wrong = "no such value"
+    for name in METHODS[method].options:
+        assert bool(decode(scores, method, **{name: VALUES.get(name, 3)}).score.isfinite().all())
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            decode(scores, method, **{name: wrong})
+        assert decode.__doc__ is not None and f"{name}: {METHODS[method].options[name].about}"[:60] in decode.__doc__
+
+
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.parts])
 @pytest.mark.parametrize("kind", ["siblings", "grandparents"])
 def test_first_order_methods_refuse_pairs(kind: str, method: str) -> None:

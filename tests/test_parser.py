@@ -223,12 +223,10 @@ def test_dropout_is_off(vocabulary, treebank):
 
 def test_time_is_counted(vocabulary, treebank):
     parser = make(vocabulary)
-    assert set(parser.seconds.values()) == {0.0}
-    parser.parse(treebank[:3])
-    first = dict(parser.seconds)
-    assert all(spent > 0 for spent in first.values())
-    parser.parse(treebank[:3])
-    assert all(parser.seconds[name] > spent for name, spent in first.items())
+    assert set(parser.predict([]).seconds.values()) == {0.0}
+    first, second = parser.predict(treebank[:3]), parser.predict(treebank[:3])
+    assert set(first.seconds) == {"batch", "encode", "decode", "labels"} == set(second.seconds)
+    assert all(spent > 0 for found in (first, second) for spent in found.seconds.values())
 
 
 # ------------------------------------------------------------------------------------------------ labels

@@ -26,9 +26,8 @@ from bench.output import OUT, show
 from bench.parsers import scored
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, models, repeats, threads, whole
 from bench.timing import timed
-from gpuparse.corpus.driver import BATCH_WORDS
 from gpuparse.data.artificial import artificial_treebank
-from gpuparse.data.batches import collate
+from gpuparse.data.batches import BATCH_WORDS, collate
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.lp import pricing
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald

@@ -10,28 +10,37 @@ from typing import Annotated, Any
 import typer
 
 from gpuparse.cli.common import count, fail, say
-from gpuparse.cli.stream import Work, fingerprint, stream
+from gpuparse.cli.stream import (
+    BatchWords,
+    Device,
+    Inputs,
+    MaxWords,
+    Model,
+    Output,
+    Overwrite,
+    Quiet,
+    Resume,
+    Run,
+    Threads,
+    Work,
+    fingerprint,
+    stream,
+)
 from gpuparse.config import value_of
-from gpuparse.corpus.driver import BATCH_WORDS
-from gpuparse.data.prediction import Prediction
-from gpuparse.data.sentence import Sentence
+from gpuparse.corpus import Report
+from gpuparse.data.batches import BATCH_WORDS
 from gpuparse.decode import METHODS
 from gpuparse.lp import Constraint
 from gpuparse.lp.files import constraints_of, constraints_path, ready, unknown_labels
 from gpuparse.parser import TIME_LIMIT, Parser
+from gpuparse.pipeline import Pipeline, listed
 from gpuparse.quote import shown
-from gpuparse.tagger import Tagger
 
 
 def parse(
-    model: Annotated[Path, typer.Argument(help="The directory of a trained model.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(help="CoNLL-U files, *.gz too; - or none is standard input. Several are parsed to one output."),
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")
-    ] = "-",
+    model: Model,
+    inputs: Inputs = None,
+    output: Output = "-",
     method: Annotated[str, typer.Option(help=f"How to find the best tree: auto, {', '.join(METHODS)}.")] = "auto",
     option: Annotated[
         list[str] | None,
@@ -69,23 +78,13 @@ def parse(
         bool,
         typer.Option("--confidence", help="Write each arc's probability to MISC, as Confidence=0.9731."),
     ] = False,
-    batch_words: Annotated[int, typer.Option(min=1, help="Words of a batch, padding counted.")] = BATCH_WORDS,
-    max_words: Annotated[
-        int | None, typer.Option(min=1, help="Leave longer sentences unparsed.", show_default="no limit")
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")] = "cpu",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads on the CPU.", show_default="one for each core")
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with a run that was interrupted; leaves a complete output alone."),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Forget a run that was interrupted; also lets the output replace an input."),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    batch_words: BatchWords = BATCH_WORDS,
+    max_words: MaxWords = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Parse CoNLL-U files: HEAD and DEPREL are replaced, all else stays as it is.
 
@@ -96,7 +95,10 @@ def parse(
     """
 
     def begin() -> Work:
-        parser = Parser.load(model, device)
+        pipeline = Pipeline.load(tagger, model, device)
+        parser = pipeline.parser
+        if tagger is not None and pipeline.missing and not quiet:
+            _say_missing(tagger, pipeline)
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
         if option:
             options["options"] = dict(_name_and_value(text) for text in option)
@@ -113,52 +115,15 @@ def parse(
             asked += found
         if asked:
             settings |= {"constraints (digests of their files)": digests, "time_limit": time_limit}
-        told = partial(_constrained, parser.constrained) if asked else None
+        if tagger is not None:
+            settings["tagger"] = fingerprint(tagger)
+        probe = partial(pipeline.predict, confidence=confidence, **options)
+        limits: dict[str, Any] = {"constraints": asked, "time_limit": time_limit}
+        predict = partial(probe, batch_words=None, **limits)  # the corpus is in batches already
+        return Work(predict, None, settings, probe, _constrained if asked else None)
 
-        def probe(sentences: list[Sentence]) -> list[Prediction]:
-            return parser.predict(sentences, confidence=confidence, **options)
-
-        def predict(sentences: list[Sentence]) -> list[Prediction]:
-            return parser.predict(
-                sentences,
-                confidence=confidence,
-                constraints=asked,
-                time_limit=time_limit,
-                batch_words=batch_words,
-                **options,
-            )
-
-        if tagger is None:
-            return Work([parser], predict, None, settings, probe, told)
-        own = Tagger.load(tagger, device)
-        _check_columns(model, parser, tagger, own, quiet)
-
-        def tag_and_predict(sentences: list[Sentence]) -> list[tuple[Sentence, Prediction]]:
-            tagged = own.tag(sentences, batch_words=batch_words)
-            return list(zip(tagged, predict(tagged), strict=True))
-
-        def fill(_: Sentence, answer: tuple[Sentence, Prediction]) -> Sentence:
-            tagged, prediction = answer
-            return prediction.fill(tagged, confidence)
-
-        def probe_both(sentences: list[Sentence]) -> list[Prediction]:
-            return probe(own.tag(sentences))
-
-        return Work([own, parser], tag_and_predict, fill, {**settings, "tagger": fingerprint(tagger)}, probe_both, told)
-
-    stream(
-        begin,
-        inputs,
-        output,
-        verb=("parse", "parsed"),
-        batch_words=batch_words,
-        max_words=max_words,
-        threads=threads,
-        resume=resume,
-        overwrite=overwrite,
-        quiet=quiet,
-        confidence=confidence,
-    )
+    run = Run(inputs, output, batch_words, max_words, threads, resume, overwrite, quiet)
+    stream(begin, run, verb=("parse", "parsed"), confidence=confidence)
 
 
 def _name_and_value(text: str) -> tuple[str, Any]:
@@ -178,19 +143,16 @@ def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> N
         say(f"gpuparse: {name}: the model knows none of the labels of {told}")
 
 
-def _constrained(counts: dict[str, int]) -> str:
+def _constrained(report: Report) -> str:
+    counts = dict.fromkeys(("solved", "infeasible", "not proven"), 0) | report.counts
     return (
         f"{count(counts['solved'], 'sentence')} parsed anew under constraints; {counts['infeasible']:,} of them cannot "
         f"satisfy them, {counts['not proven']:,} not proven best in time"
     )
 
 
-def _check_columns(model: Path, parser: Parser, directory: Path, tagger: Tagger, quiet: bool) -> None:
-    """A tagger whose tags the parser does not read would change nothing."""
-    given = tagger.vocabulary.tag_set.columns
-    reads, gives = (" and ".join(map(str.upper, names)) or "words alone" for names in (parser.columns, given))
-    missing = [name.upper() for name in parser.columns if name not in given]
-    if len(missing) == len(parser.columns):
-        fail(f"--tagger {directory} gives {gives}, and the parser {model} reads {reads}; train one of what it reads")
-    if missing and not quiet:
-        say(f"{directory} gives {gives}; the parser also reads {' and '.join(missing)}, taken as it is")
+def _say_missing(tagger: Path, pipeline: Pipeline) -> None:
+    """Which columns the tagger leaves as they are."""
+    assert pipeline.tagger is not None
+    gives = listed(pipeline.tagger.vocabulary.tag_set.columns)
+    say(f"{tagger} gives {gives}; the parser also reads {listed(pipeline.missing)}, taken as it is")

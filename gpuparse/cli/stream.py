@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -21,43 +22,62 @@ from gpuparse.corpus.inputs import sizes
 from gpuparse.data.sentence import Sentence
 from gpuparse.files import open_file
 from gpuparse.nn.saved import model_files
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
 
 _NAMED = 1000  # failures that are named; the rest is counted
+
+# The options that these commands share.
+Model = Annotated[Path, typer.Argument(help="The directory of a trained model.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(help="CoNLL-U files, *.gz too; - or none is standard input. Several go to one output."),
+]
+Output = Annotated[str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")]
+BatchWords = Annotated[int, typer.Option(min=1, help="Words of a batch, roots and padding counted.")]
+MaxWords = Annotated[
+    int | None, typer.Option(min=1, help="Leave longer sentences as they are.", show_default="no limit")
+]
+Device = Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads on the CPU.", show_default="one for each core")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with a run that was interrupted; leaves a complete output alone.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Forget a run that was interrupted; also lets the output replace an input.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+class Run(NamedTuple):
+    """How a command goes over a corpus, as its options say."""
+
+    inputs: list[str] | None
+    output: str
+    batch_words: int
+    max_words: int | None
+    threads: int | None
+    resume: bool
+    overwrite: bool
+    quiet: bool
 
 
 class Work(NamedTuple):
     """What a command does to sentences."""
 
-    models: list[Parser | Tagger]  # whose time is told
     predict: Callable[[list[Sentence]], list[Any]]
     fill: Callable[[Sentence, Any], Sentence] | None  # see parse_corpus
     settings: dict[str, Any]  # what the output depends on
     probe: Callable[[list[Sentence]], Any] | None = None  # predict without what depends on the sentence
-    told: Callable[[], str] | None = None  # what else is said at the end
+    told: Callable[[Report], str] | None = None  # what else is said at the end
 
 
-def stream(
-    begin: Callable[[], Work],
-    inputs: list[str] | None,
-    output: str,
-    *,
-    verb: tuple[str, str],
-    batch_words: int,
-    max_words: int | None,
-    threads: int | None,
-    resume: bool,
-    overwrite: bool,
-    quiet: bool,
-    confidence: bool = False,
-) -> None:
+def stream(begin: Callable[[], Work], run: Run, *, verb: tuple[str, str], confidence: bool = False) -> None:
     """Run a command over a corpus and leave.
 
     Args:
         begin: loads what is needed.
         verb: what is done, as in parse, parsed.
     """
+    inputs, output, batch_words, max_words, threads, resume, overwrite, quiet = run
     paths = inputs or ["-"]
     if resume and overwrite:
         fail("--resume goes on with an interrupted run and --overwrite forgets it: choose one", 2)
@@ -75,8 +95,6 @@ def stream(
             (work.probe or work.predict)([Sentence.from_words(["a", "b"])])
         except ValueError as error:
             fail(str(error), 2)
-        for model in work.models:
-            model.seconds = dict.fromkeys(model.seconds, 0.0)
         view = _View(verb, paths, known, quiet or (output == "-" and sys.stdout.isatty()))
         begun = time.perf_counter()
         with view.bar, steady_memory():
@@ -99,11 +117,7 @@ def stream(
         fail("interrupted; pass --resume to go on" if kept else "interrupted", 130)
     except (OSError, ValueError) as error:
         fail(reason(error))
-    seconds: dict[str, float] = {}
-    for model in work.models:
-        for what, spent in model.seconds.items():
-            seconds[what] = seconds.get(what, 0.0) + spent
-    _finish(verb, report, seconds, time.perf_counter() - begun, output, quiet, work.told)
+    _finish(verb, report, time.perf_counter() - begun, output, quiet, work.told)
 
 
 _ING = {"parse": "parsing", "tag": "tagging"}
@@ -166,11 +180,10 @@ def fingerprint(model: Path) -> str:
 def _finish(
     verb: tuple[str, str],
     report: Report,
-    seconds: dict[str, float],
     wall: float,
     output: str,
     quiet: bool,
-    told: Callable[[], str] | None,
+    told: Callable[[Report], str] | None,
 ) -> None:
     """Say what was done, and leave with 1 if anything was not."""
     if report.finished_before:
@@ -178,20 +191,21 @@ def _finish(
             say(f"gpuparse: {output} is complete, nothing to resume; leave out --resume to {verb[0]} anew")
         return
     if not quiet:
-        say(summary(report, seconds, wall))
+        say(summary(report, wall))
         if told is not None:
-            say(told())
+            say(told(report))
     if report.failed:
         fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
 
 
-def summary(report: Report, seconds: dict[str, float], wall: float) -> str:
+def summary(report: Report, wall: float) -> str:
     """One line: counts, speed and where the time went."""
     words = report.words - report.earlier_words
     line = f"{count(report.sentences, 'sentence')}, {count(report.words, 'word')}"
     if report.earlier_sentences:
         line += f" ({report.earlier_sentences:,} and {report.earlier_words:,} before the interruption)"
     line += f" in {wall:.1f} s, {words / max(wall, 1e-9):,.0f} words/s"
+    seconds = report.within
     shares = {
         "encoder": seconds.get("encode", 0.0),
         "batching": seconds.get("batch", 0.0),

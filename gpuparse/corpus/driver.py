@@ -12,16 +12,14 @@ from typing import Any
 from gpuparse.corpus.inputs import Inputs, Item, sizes
 from gpuparse.corpus.output import State, begin, partial_of
 from gpuparse.corpus.report import Failure, Report
-from gpuparse.data.batches import batches_by_length
+from gpuparse.data.batches import BATCH_WORDS, WINDOW, batches_by_length
 from gpuparse.data.conllu import encode
-from gpuparse.data.prediction import Prediction
+from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.quote import shown
 
 Predict = Callable[[list[Sentence]], list[Any]]
 Fill = Callable[[Sentence, Any], Sentence]
-BATCH_WORDS = 4000
-WINDOW = 2000
 _WINDOW_CHARACTERS = 4_000_000  # however long the sentences are
 _HOPELESS = 100  # failures without a success that are no accident
 
@@ -53,7 +51,8 @@ def parse_corpus(
     Args:
         source: a path, ``-`` (stdin) or ``*.gz``, or several of them.
         target: a path, ``*.gz``, or ``-`` for stdout, where there is no resuming.
-        predict: parses a batch of sentences, each of at least one word; gives a ``Prediction`` of each.
+        predict: parses a batch of sentences, each of at least one word; gives a ``Prediction`` of each. What
+            ``Results`` say of seconds and counts is added up in the report.
         fill: puts what ``predict`` gives into its sentence, where that is something else than a ``Prediction``.
         batch_words: the size of a batch: its sentences times the nodes (words and root) of the longest.
         window: sentences that are read, sorted by length and parsed before they are written.
@@ -198,7 +197,10 @@ class _Parsing:
         with _timed(self.report, "write"):
             if len(predictions) != len(sentences):
                 raise RuntimeError(f"{len(predictions)} predictions for {len(sentences)} sentences")
-            return [self.fill(*pair) for pair in zip(sentences, predictions, strict=True)]
+            filled = [self.fill(*pair) for pair in zip(sentences, predictions, strict=True)]
+            if isinstance(predictions, Results):
+                self.report.take(predictions)
+            return filled
 
 
 def _filled(sentence: Sentence, prediction: Prediction, confidence: bool) -> Sentence:

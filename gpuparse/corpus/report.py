@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from gpuparse.data.prediction import Results
 from gpuparse.quote import shown
 
 KEPT = 100
@@ -47,6 +49,17 @@ class Report:
     """Whether there was nothing left to do."""
     seconds: dict[str, float] = field(default_factory=lambda: {"read": 0.0, "predict": 0.0, "write": 0.0})
     """Where the time of this run went."""
+    within: dict[str, float] = field(default_factory=dict)
+    """Where that of the model went, as it says."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Of sentences of this run, by what came of them, as the model says."""
+
+    def take(self, results: Results[Any]) -> None:
+        """Add what a model says of its own work."""
+        for what, spent in results.seconds.items():
+            self.within[what] = self.within.get(what, 0.0) + spent
+        for what, number in results.counts.items():
+            self.counts[what] = self.counts.get(what, 0) + number
 
     def add(self, failure: Failure) -> None:
         """Count a failure, and keep it if there are few."""

@@ -17,9 +17,9 @@ from gpuparse.dual.horizon import Near, Whole
 from gpuparse.dual.oracles import HeadAutomata
 from gpuparse.dual.parsing import second_order
 from gpuparse.dual.steps import Step
-from gpuparse.lp.batch import Solved
 from gpuparse.lp.ppc_batch import Warm, parse_price_cut
-from gpuparse.parts import TakenParts, legal_pairs, legal_triples
+from gpuparse.parse import Parse
+from gpuparse.parts import legal_pairs, legal_triples
 from gpuparse.proofs import Leaf
 from gpuparse.scores import Scores
 
@@ -37,19 +37,21 @@ def decompose(
     exact: bool = False,
     fallback: bool = False,
     nodes: int = 1000,
-    seconds: float = math.inf,
+    time_limit: float = math.inf,
     threads: int | None = None,
     proof: bool = False,
-) -> Solved:
+) -> Parse:
     """Dual decomposition of the batch; what it leaves open goes on.
 
     Args:
         possible: which sentences have a tree by their arcs.
         fallback: hand it to parse, price and cut on the CPU, if there are no siblings.
         exact: go on by branch and bound until the best tree is proven, or for so many nodes or seconds.
-        proof: say what the bounds follow from, as ``leaves``.
+        proof: say what the bounds follow from.
+
+    A bound of -inf: there is no tree.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + time_limit
     fallback = fallback and scores.siblings is None
     if iterations is None:
         iterations = FEW if fallback else MANY
@@ -86,12 +88,17 @@ def decompose(
     left = ~known.certified & possible
     stats = {"dual_iterations": known.iterations.clone(), "fallback": torch.zeros_like(left)}
     if fallback and bool(left.any()):
-        limits = {"proof": proof, "exact": exact, "seconds": max(0.0, until - time.monotonic()), "threads": threads}
-        return _price_and_cut(scores, known, left, stats, single_root=single_root, **limits)
+        rest = left.nonzero()[:, 0]
+        warm = Warm(known.promising[rest], known.heads[rest], known.bound[rest])
+        limits: dict[str, Any] = {"time_limit": max(0.0, until - time.monotonic()), "threads": threads}
+        wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
+        some = parse_price_cut(scores.take(rest), warm=warm, **wanted, **limits)
+        some = replace(some, iterations=known.iterations[rest])
+        some.stats.update(dual_iterations=known.iterations[rest], fallback=left[rest])
+        return known.parse(scores, stats).put(rest, some)
     stats["branches"] = known.branches
     open_ = left & (known.bound > -torch.inf) & exact
-    remarks = dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN)
-    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks, known.leaves)
+    return known.parse(scores, stats, dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN))
 
 
 @dataclass
@@ -128,6 +135,11 @@ class _Known:
         self.bound[rows], self.certified[rows] = near.bound(found.bound), proven & (value > -torch.inf)
         self.iterations[rows] += found.iterations
 
+    def parse(self, scores: Scores, stats: dict[str, Tensor], remarks: dict[int, str] | None = None) -> Parse:
+        """All of it."""
+        knows: dict[str, Any] = {"certified": self.certified, "iterations": self.iterations, "leaves": self.leaves}
+        return Parse.of(scores, self.heads, bound=self.bound, **knows, stats=stats, remarks=remarks)
+
 
 def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tensor, "B N N"]:
     """Arcs (g, p) that can be in a better tree: under the last penalties the star of p loses no more by g than what is
@@ -144,23 +156,3 @@ def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tenso
     gap = (last - found.score).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
     seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
     return seen | (stars.isfinite() & (stars >= stars.amax(1, keepdim=True) - gap[:, None, None]))
-
-
-def _price_and_cut(
-    scores: Scores, known: _Known, left: Bool[Tensor, " B"], stats: dict[str, Tensor], **options: object
-) -> Solved:
-    """The sentences that are left, begun with what dual decomposition knows: promising arcs, best trees, and bounds."""
-    rows = left.nonzero()[:, 0]
-    assert scores.grandparents is not None
-    arcs = scores.fold_labels().arcs.detach().double()[rows]
-    warm = Warm(known.promising[rows], known.heads[rows], known.bound[rows])
-    some = parse_price_cut(arcs, TakenParts(scores.grandparents, rows), warm=warm, **options)  # type: ignore[arg-type]
-    known.heads[rows], known.bound[rows], known.certified[rows] = some.heads, some.bound, some.certified
-    for name, x in some.stats.items():
-        stats[name] = x.new_zeros(len(left))
-        stats[name][rows] = x
-    stats["fallback"] = left
-    numbers = rows.tolist()
-    remarks = {numbers[b]: text for b, text in some.remarks.items()}
-    known.leaves |= {numbers[b]: leaves for b, leaves in some.leaves.items()}
-    return Solved(known.heads, None, known.bound, known.certified, known.iterations, stats, remarks, known.leaves)

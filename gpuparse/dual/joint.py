@@ -15,7 +15,7 @@ from gpuparse.distributions import ConstituencyTrees, LexicalizedTrees, TrigramC
 from gpuparse.dual.decomposition import DualDecomposition, Found, Structures
 from gpuparse.dual.grammars import Constituents, Lexicalized
 from gpuparse.dual.oracles import SecondOrder, Tagger, Trees
-from gpuparse.dual.parsing import dense_parts, scaled, total
+from gpuparse.dual.parsing import dense_parts, scaled
 from gpuparse.dual.steps import Step
 from gpuparse.grammars import Grammar
 from gpuparse.scores import Scores
@@ -109,7 +109,7 @@ def constituents_and_dependencies(
 
     def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:
         tree, heads = found[0].structures["tree"], found[0].structures["heads"]
-        score = whole.take(rows).score(tree) + total(weighted, heads, rows)
+        score = whole.take(rows).score(tree) + weighted.take(rows).total(heads)
         return {"tree": tree, "heads": heads}, torch.where(tree[:, 0, 0] < 0, -torch.inf, score)
 
     return DualDecomposition([whole, parser], agree=["arcs"], primal=primal, step=step, iterations=iterations)

@@ -12,7 +12,7 @@ from torch import Tensor
 from gpuparse.dual.decomposition import DualDecomposition, Found, Rounding, Structures
 from gpuparse.dual.oracles import HeadAutomata, Trees
 from gpuparse.dual.steps import Step
-from gpuparse.parts import Parts, TakenParts, legal_triples
+from gpuparse.parts import Parts, legal_triples
 from gpuparse.scores import Scores
 
 SHARE = 0.5  # of the arcs' scores that the automata have
@@ -47,7 +47,7 @@ def second_order(
 
     def primal(found: Sequence[Found], rows: Int64[Tensor, " K"]) -> tuple[Structures, Float64[Tensor, " K"]]:
         heads = found[0].structures["heads"]
-        return {"heads": heads}, total(detached, heads, rows)
+        return {"heads": heads}, detached.take(rows).total(heads)
 
     options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": rounding, "keep": keep}
     return DualDecomposition([trees, automata], primal=primal, **options)
@@ -62,9 +62,3 @@ def dense_parts(parts: Parts, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, "
     """All of them, 0 where there is none."""
     dense = parts.dense().detach().double()
     return torch.where(legal_triples(parts.kind, lengths, dense.shape[1]), dense, 0.0)
-
-
-def total(scores: Scores, heads: Int64[Tensor, "K N"], rows: Int64[Tensor, " K"]) -> Float64[Tensor, " K"]:
-    """Scores of trees of some of the sentences, any of which may be there more than once."""
-    parts: dict[str, Any] = {kind: TakenParts(getattr(scores, kind), rows) for kind in scores.second_order}
-    return Scores(scores.arcs[rows], scores.lengths[rows], **parts, validate_args=False).total(heads)

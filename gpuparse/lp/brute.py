@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
-from torch import Tensor
 
 from gpuparse import certificates
-from gpuparse.lp.batch import Solved
 from gpuparse.lp.grandparents import (
     PRICED,
     Doubles,
@@ -29,8 +26,9 @@ from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, best_tree, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import Units, scaled, total
-from gpuparse.parts import DenseParts, Parts
+from gpuparse.parse import Parse
 from gpuparse.proofs import Leaf, path_of
+from gpuparse.scores import Scores
 
 TOLERANCE = 1e-7
 
@@ -132,9 +130,21 @@ def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) ->
 
 
 def solve_all(
-    arcs: Float64[Tensor, "B N N"], parts: Parts, *, single_root: bool = True, proof: bool = False, **options: Any
-) -> Solved:
+    scores: Scores,
+    *,
+    single_root: bool = True,
+    polytope: Polytope = "tight",
+    lazy_rows: bool = False,
+    time_limit: float = math.inf,
+    proof: bool = False,
+) -> Parse:
     """``solve_whole`` of each sentence of a batch; solutions that are no trees are rounded to trees."""
+    if lazy_rows and polytope not in PRICED:
+        raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {polytope!r}")
+    parts = scores.grandparents
+    assert parts is not None
+    options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
+    arcs = scores.fold_labels().arcs.detach().double()
     dense = parts.dense().detach().double().cpu().numpy()
     heads = torch.full(arcs.shape[:2], -1)
     rows: list[tuple[float, bool, bool, int, int, int]] = []
@@ -142,7 +152,7 @@ def solve_all(
     leaves: dict[int, tuple[Leaf, ...]] = {}
     for b, n in enumerate(parts.lengths.tolist()):
         nodes = slice(n + 1)
-        table, grandparents = arcs[b, nodes, nodes].detach().cpu().numpy(), dense[b, nodes, nodes, nodes]
+        table, grandparents = arcs[b, nodes, nodes].cpu().numpy(), dense[b, nodes, nodes, nodes]
         one = _One(table, grandparents, single_root)
         one.solve(options)
         heads[b, nodes] = torch.from_numpy(one.tree)
@@ -162,15 +172,15 @@ def solve_all(
         "integral": torch.tensor(integral, dtype=torch.bool, device=device),
         "relaxed": torch.tensor(bounds, dtype=torch.float64, device=device),
     }
-    return Solved(
+    return Parse.of(
+        scores,
         heads.to(device),
-        None,
-        stats["relaxed"],
-        torch.tensor(certified_, dtype=torch.bool, device=device),
-        torch.tensor(rounds, dtype=torch.int64, device=device),
-        stats,
-        remarks,
-        leaves,
+        bound=stats["relaxed"],
+        certified=torch.tensor(certified_, dtype=torch.bool, device=device),
+        iterations=torch.tensor(rounds, dtype=torch.int64, device=device),
+        stats=stats,
+        remarks=remarks,
+        leaves=leaves,
     )
 
 
@@ -233,8 +243,9 @@ class _One:
             horizon = None if self.certified else self.units.next_horizon(cost, left_out)
 
     def _any_tree(self, seconds: float) -> None:
-        one = DenseParts(torch.from_numpy(self.legal)[None], kind="grandparents", validate_args=False)
-        some = parse_price_cut(torch.from_numpy(self.table)[None], one, single_root=self.single_root, seconds=seconds)
+        arcs, pairs = (torch.from_numpy(x)[None] for x in (self.table, self.legal))
+        one = Scores(arcs, grandparents=pairs, validate_args=False)
+        some = parse_price_cut(one, single_root=self.single_root, time_limit=seconds)
         self._offer(some.heads[0].numpy())
         self.impossible = float(some.bound[0]) == -math.inf
         if self.impossible:

@@ -52,6 +52,15 @@ class Constrained:
     branched: int = 0
     leaves: tuple[Leaf, ...] = ()
 
+    @property
+    def remark(self) -> str | None:
+        """What there is to say of it; nothing where the tree is proven best."""
+        if self.heads is not None:
+            return None if self.certified else f"not proven: score {self.score:.4f}, bound {self.bound:.4f}"
+        if not self.certified:
+            return "not proven: no tree found in time that satisfies them"
+        return f"infeasible: {'; '.join(self.conflict)}"
+
 
 class Sentence:
     """A sentence: its scores as distances from each word's best, and what is known of it.

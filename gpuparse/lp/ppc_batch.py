@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from gpuparse.lp.batch import Solved
 from gpuparse.lp.branch import Path, branch_and_bound, offer_tree
 from gpuparse.lp.grandparents import Doubles, Ints, Polytope, allowed
 from gpuparse.lp.ppc import NONE, Answer, Question, Sentence, Witness
@@ -28,8 +27,9 @@ from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import MOST, Units, scaled, total
 from gpuparse.ops import MATRIX_TREE
-from gpuparse.parts import Parts
+from gpuparse.parse import Parse
 from gpuparse.proofs import NEVER, Leaf, path_of
+from gpuparse.scores import Scores
 
 HEADS = 3  # best heads of each word by the scores of arcs that are columns from the start
 
@@ -44,34 +44,36 @@ class Warm(NamedTuple):
 
 
 def parse_price_cut(
-    arcs: Float64[Tensor, "B N N"],
-    parts: Parts,
+    scores: Scores,
     *,
     single_root: bool = True,
     exact: bool = False,
     polytope: Polytope = "tight",
-    seconds: float = math.inf,
+    time_limit: float = math.inf,
     threads: int | None = None,
     warm: Warm | None = None,
     proof: bool = False,
-) -> Solved:
+) -> Parse:
     """The best trees under arcs and grandparents, or what the linear program says of them.
 
     Args:
-        arcs: scores with the best labels in them; sentences have a tree if only arcs count.
+        scores: with grandparents; sentences have a tree if only arcs count.
         polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
-        seconds: for a sentence, in its solver and branches; then its best tree so far, and the bound.
+        time_limit: seconds for a sentence, in its solver and branches; then its best tree so far, and the bound.
         warm: what is known, in place of the best heads by the scores of arcs.
         threads: that solve programs side by side; by default as many as there are processors.
-        proof: say what the bounds follow from, as ``leaves``.
+        proof: say what the bounds follow from.
 
     ``stats``: ``looked`` (bounds), ``scored`` and ``added`` grandparents, ``rows``, ``integral`` (whether the linear
-    program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. Waits for the device.
+    program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. A bound of -inf: there
+    is no tree. Waits for the device.
     """
-    pricing = Pricing(parts)
+    assert scores.grandparents is not None
+    arcs = scores.fold_labels().arcs.detach().double()
+    pricing = Pricing(scores.grandparents)
     first = _First.of(arcs, pricing, single_root, warm)
-    sentences = {b: first.sentence(b, pricing, polytope, seconds) for b in range(len(arcs))}
+    sentences = {b: first.sentence(b, pricing, polytope, time_limit) for b in range(len(arcs))}
     count = max(1, min(threads or os.cpu_count() or 1, len(sentences)))
     ends: dict[int, End] = {}
     relaxed: dict[int, tuple[bool, float]] = {}
@@ -92,8 +94,8 @@ def parse_price_cut(
             horizons = {b: _horizon(sentences[b], bool(pricing.left_out[b])) for b in now}
             now = [b for b in now if horizons[b] is not None]
             for b in now:
-                sentences[b] = first.sentence(b, pricing, polytope, seconds, horizons[b], sentences[b])
-    return _collect(arcs, proof, sentences, pricing, relaxed, ends)
+                sentences[b] = first.sentence(b, pricing, polytope, time_limit, horizons[b], sentences[b])
+    return _collect(scores, proof, sentences, pricing, relaxed, ends)
 
 
 def _solve(sentences: dict[int, Sentence], pricing: Pricing, pool: ThreadPoolExecutor) -> None:
@@ -282,19 +284,18 @@ def _ask_one(b: int, pricing: Pricing, question: Question) -> Answer:
 
 
 def _collect(
-    arcs: Tensor,
+    scores: Scores,
     proof: bool,
     sentences: dict[int, Sentence],
     pricing: Pricing,
     relaxed: dict[int, tuple[bool, float]],
     ends: dict[int, End],
-) -> Solved:
-    B, N = arcs.shape[:2]
-    heads = torch.full((B, N), -1)
+) -> Parse:
+    heads = torch.full(scores.arcs.shape[:2], -1)
     for b, sentence in sentences.items():
         if sentence.tree is not None:
             heads[b, : len(sentence.tree)] = torch.from_numpy(sentence.tree)
-    device = arcs.device
+    device = scores.arcs.device
 
     def each(values: list[float] | list[int] | list[bool], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=device)
@@ -315,15 +316,15 @@ def _collect(
     bounds = [-math.inf if impossible[b] else s.units.score(costs[b]) for b, s in sentences.items()]
     open_ = {b: end.status for b, end in ends.items() if not sentences[b].certified and not impossible[b]}
     leaves = {b: _leaves(sentences[b], end) for b, end in ends.items()} if proof else {}
-    return Solved(
+    return Parse.of(
+        scores,
         heads.to(device),
-        None,
-        each(bounds, torch.float64),
-        each([s.certified for s in each_], torch.bool),
-        each([s.iterations for s in each_], whole),
-        stats,
-        {b: REMARKS[end] for b, end in open_.items() if end in REMARKS},
-        leaves,
+        bound=each(bounds, torch.float64),
+        certified=each([s.certified for s in each_], torch.bool),
+        iterations=each([s.iterations for s in each_], whole),
+        stats=stats,
+        remarks={b: REMARKS[end] for b, end in open_.items() if end in REMARKS},
+        leaves=leaves,
     )
 
 

@@ -240,7 +240,7 @@ def test_files_that_are_not_there(run, model, corpus, tmp_path):
 
 
 def test_summary_of_nothing():
-    assert summary(Report(), {}, 0.0).startswith("0 sentences, 0 words in 0.0 s, 0 words/s")
+    assert summary(Report(), 0.0).startswith("0 sentences, 0 words in 0.0 s, 0 words/s")
 
 
 @pytest.mark.parametrize("terminal", [False, True])

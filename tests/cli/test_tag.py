@@ -177,7 +177,7 @@ def test_sentences_that_fail(command, models, corpus, tmp_path):
         (
             ("parse", "parser", "--tagger", "xpos"),
             1,
-            "gives XPOS, and the parser parser reads UPOS and FEATS; train one of",
+            "parser: the tagger gives XPOS, and the parser reads UPOS and FEATS; train one of",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def predict(sentences):
 
 def expected(text):
     return "".join(
-        one.with_parse(*predict([one])[0][:2]).text if len(one) else one.text
+        one.with_parse((found := predict([one])[0]).heads, found.deprels).text if len(one) else one.text
         for one in read_conllu(io.BytesIO(text.encode()))
     )
 

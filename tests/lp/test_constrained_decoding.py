@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from gpuparse.decode import decode
-from gpuparse.lp import Arcs, Children, Projective, Soft, Unique, Words
+from gpuparse.lp import Arcs, Children, Projective, Soft, Unique, Words, violates
 from gpuparse.scores import Scores
 
 NAMES = ("nsubj", "obj", "punct")
@@ -116,3 +117,38 @@ def test_names_of_labels_need_labels() -> None:
         decode(scores, "ilp", words=[Words(w.forms, w.tags, {"x": 7}) for w in words])
     with pytest.raises(ValueError, match="tags: 1 for 2 words"):
         Words.of(["a", "b"], ["X"])
+
+
+def test_begun_with_the_trees_of_another_method() -> None:
+    """They stay where they satisfy the constraints, with what is known of them, and where nothing does."""
+    scores, words = batch(5, B=12)
+    arcs = torch.randn(12, 6, 6, 6, generator=torch.Generator().manual_seed(1))
+    given = Scores(scores.arcs, scores.lengths, labels=scores.labels, grandparents=arcs)
+    start = decode(given, "ppc", exact=True)
+    assert start.labels is not None and start.certified.all()
+    asked = [Unique(frozenset(NAMES))]
+    best = decode(given, "ilp", constraints=asked, words=words)
+    found = decode(given, "ilp", constraints=asked, words=words, start=start)
+    assert torch.equal(found.heads, best.heads) and found.certified.all()
+    torch.testing.assert_close(found.score, best.score)
+    solved = found.stats["solved"].bool()
+    assert torch.equal(solved, violates(asked, words, start.heads, start.labels))
+    assert solved.any() and not solved.all() and best.stats["solved"].all()
+    assert torch.equal(found.iterations[~solved], start.iterations[~solved])
+    assert torch.equal(found.stats["scored"], start.stats["scored"])  # its counts are kept
+    bare = decode(given, "ilp", constraints=asked, words=words, start=replace(start, labels=None))
+    assert torch.equal(bare.heads, best.heads)
+    impossible = [Arcs(required=((0, 1, None), (0, 2, None)))]
+    left = decode(given, "ilp", constraints=impossible, words=words, start=start)
+    assert torch.equal(left.heads, start.heads) and not left.certified.any() and left.stats["infeasible"].all()
+    with pytest.raises(ValueError, match=r"start must be a gpuparse\.Parse, got Tensor"):
+        decode(given, "ilp", start=start.heads)
+    with pytest.raises(ValueError, match=r"start must have heads of shape \[12, 6\], got \[2, 6\]"):
+        decode(given, "ilp", start=start.take(torch.tensor([0, 1])))
+
+
+def test_what_is_not_proven_is_said() -> None:
+    scores, words = batch(4)
+    found = decode(scores, "ilp", constraints=[Unique(frozenset(NAMES))], words=words, time_limit=0.0)
+    assert sorted(found.remarks) == (~found.certified).nonzero()[:, 0].tolist() != []
+    assert all(text.startswith("not proven: ") for text in found.remarks.values())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,8 @@ def test_constraints_hold(model: Path) -> None:
     asked: list[Constraint] = [Unique(names), Children(at_most=2)]
     before, after = parser.predict(given), parser.predict(given, constraints=asked)
     wrong = violations(parser, given, before, asked)
-    assert wrong and parser.constrained["solved"] == wrong
-    kept = parser.constrained["infeasible"] + parser.constrained["not proven"]
+    assert wrong and after.counts["solved"] == wrong and not before.counts
+    kept = after.counts["infeasible"] + after.counts["not proven"]
     assert violations(parser, given, after, asked) == kept < wrong
     changed = sum(a != b for a, b in zip(before, after, strict=True))
     assert 0 < changed <= wrong
@@ -66,10 +68,11 @@ def test_what_cannot_be_satisfied_stays(model: Path) -> None:
     given = [s for s in sentences(10) if len(s) >= 2]
     asked = [Arcs(required=((0, 1, None), (0, 2, None)))]
     found, plain = parser.predict(given, constraints=asked), parser.predict(given)
-    assert [p._replace(constraints=None) for p in found] == plain
-    assert parser.constrained == {"solved": len(given), "infeasible": len(given), "not proven": 0}
+    assert [replace(p, constraints=None) for p in found] == plain
+    assert found.counts == {"solved": len(given), "infeasible": len(given), "not proven": 0}
     for prediction in found:
-        assert prediction.constraints is not None
+        assert prediction.constraints is not None and prediction.constraints == prediction.remark
+        assert not prediction.certified and prediction.bound == math.inf and prediction.stats["infeasible"] == 1
         kind, _, why = prediction.constraints.partition(": ")
         assert kind == "infeasible"
         assert set(why.split("; ")) == {"one word under the root", "the arc 0 -> 1", "the arc 0 -> 2"}
@@ -93,7 +96,8 @@ def test_no_time(model: Path) -> None:
     asked: list[Constraint] = [Children(at_most=1)]
     found = parser.predict(list(sentences(20)), constraints=asked, time_limit=0.0)
     late = [p for p in found if p.constraints is not None]
-    assert late and parser.constrained["not proven"] == len(late) == parser.constrained["solved"]
+    assert late and found.counts["not proven"] == len(late) == found.counts["solved"]
+    assert [p for p in found if not p.certified] == late
     assert all(p.constraints and p.constraints.startswith("not proven: ") for p in late)
 
 

@@ -274,8 +274,8 @@ def test_threads_and_batches_do_not_matter() -> None:
     assert torch.equal(both[0].heads[:1], both[1].heads)
     for name in both[0].stats:
         torch.testing.assert_close(both[0].stats[name][:1], both[1].stats[name])
-    one = parse_price_cut(scores.arcs, scores.grandparents, exact=True, threads=1)
-    many = parse_price_cut(scores.arcs, scores.grandparents, exact=True, threads=4)
+    one = parse_price_cut(scores, exact=True, threads=1)
+    many = parse_price_cut(scores, exact=True, threads=4)
     assert torch.equal(one.heads, many.heads)
     for name in one.stats:
         torch.testing.assert_close(one.stats[name], many.stats[name])
