@@ -23,6 +23,15 @@ namespace { C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::De
 """
 
 
+# Modules that train, start processes, compile or enumerate: with all that is in them, left out of `make check`.
+SLOW = (
+    *("bp", "chain", "cli", "distributions", "dual", "fuzz", "lp", "ops", "plain", "train"),
+    *("backend/test_environment.py", "corpus/test_resuming.py", "kernels/test_nvrtc.py", "nn/test_templates.py"),
+    *("test_automata.py", "test_certificates.py", "test_decode.py", "test_demo.py", "test_fake_cuda.py"),
+    *("test_fuzz_api.py", "test_fuzz_models.py", "test_models.py", "test_pricing.py", "test_trees.py", "test_verify.py"),
+)
+
+
 def _no_emulator() -> str | None:
     """Why kernels cannot be emulated here."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
@@ -38,11 +47,15 @@ def _missing(name: str) -> bool:
         return True
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if reason := _no_emulator():
-        for item in items:
-            if item.get_closest_marker("emulated"):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    here, reason = Path(__file__).parent, _no_emulator()
+    slow = tuple(str(here / path) for path in SLOW)
+    for item in items:
+        if str(item.path).startswith(slow):
+            item.add_marker(pytest.mark.slow)
+        if reason and item.get_closest_marker("emulated"):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -200,7 +200,7 @@ class Function:
         most = min(1024, self.kernel.max_threads or 1024)
         if threads > most:
             raise LaunchError(f"{threads} threads in a block, at most {most}")
-        if (wanted := self.module.translated.static_shared_bytes + shared_mem) > MOST_SHARED_BYTES:
+        if (wanted := self.module.translated.shared_bytes[self.kernel.name] + shared_mem) > MOST_SHARED_BYTES:
             raise LaunchError(f"{wanted} bytes of shared memory, at most {MOST_SHARED_BYTES}")
         if len(args) != len(self.kernel.params):
             raise LaunchError(f"{len(args)} arguments for {len(self.kernel.params)} parameters")

@@ -39,7 +39,7 @@ def _number(text: str) -> int | None:
 @dataclass
 class Translated:
     source: str
-    static_shared_bytes: int
+    shared_bytes: dict[str, int]  # by kernel
     kernels: list[str]  # in the order of their numbers
     globals: list[str]  # exported, by their C names
     global_bytes: list[int]
@@ -320,39 +320,47 @@ def _initial(variable: Variable) -> str:
     return f" = {{{', '.join(str(byte) for byte in made)}}}" if made else ""
 
 
+def _shared(program: Program, kernel: Kernel) -> tuple[dict[str, str], int]:
+    """Where the shared variables of a kernel lie, and how many bytes they take; what other kernels use is not there."""
+    operands = " ".join(" ".join(item.operands) for item in kernel.body if isinstance(item, Instruction))
+    used = set(re.findall(r"[\w$]+", operands))
+    mine = [variable for variable in program.variables if variable.space == "shared" and variable.name in used]
+    places, end = {}, 0
+    for variable in sorted(mine, key=lambda variable: variable.dynamic):  # what has a size first
+        places[variable.name] = f"{end}u"
+        end = -(-(end + variable.bytes) // 16) * 16
+    return places, end
+
+
 def translate(program: Program) -> Translated:
-    symbols, static, lines = {}, 0, []
     outside = [variable for variable in program.variables if variable.space != "shared"]
-    for variable in program.variables:
-        if variable.space != "shared":
-            symbols[variable.name] = f"(uint64_t){c_name(variable.name)}"
-            declared = f'extern "C" alignas({variable.align}) unsigned char {c_name(variable.name)}[{variable.bytes}];'
-            lines += [declared, declared.removeprefix('extern "C" ').removesuffix(";") + _initial(variable) + ";"]
-        elif not variable.dynamic:
-            start = -(-static // 16) * 16
-            symbols[variable.name] = f"{start}u"
-            static = start + variable.bytes
-    static = -(-static // 16) * 16
-    symbols |= {variable.name: f"{static}u" for variable in program.variables if variable.dynamic}
+    lines, symbols = [], {}
+    for variable in outside:
+        symbols[variable.name] = f"(uint64_t){c_name(variable.name)}"
+        declared = f"alignas({variable.align}) unsigned char {c_name(variable.name)}[{variable.bytes}]"
+        lines += [f'extern "C" {declared};', f"{declared}{_initial(variable)};"]
     sizes: list[int] = []
-    functions = [
-        _Function(kernel, dict(symbols), sizes).translated(k) for k, kernel in enumerate(program.kernels.values())
-    ]
-    table = ", ".join(f"kernel_{k}" for k in range(len(functions)))
+    functions, shared_bytes = [], {}
+    for number, kernel in enumerate(program.kernels.values()):
+        places, shared_bytes[kernel.name] = _shared(program, kernel)
+        functions.append(_Function(kernel, symbols | places, sizes).translated(number))
     head = [
         "#include <cstdint>",
         f"#define BASIC_BLOCKS {len(sizes)}u",
-        f"#define STATIC_SHARED_BYTES {static}u",
         f"static const uint32_t basic_block_sizes[] = {{{', '.join(map(str, sizes)) or '0'}}};",
         '#include "grid.h"',
     ]
+    table = ", ".join(f"kernel_{number}" for number in range(len(functions)))
     run = [
         f"static void (*const kernels[])(Thread&, const char*) = {{{table}}};",
-        'extern "C" int32_t ptx_run(uint32_t number, const Launch* launch) { return run(kernels[number], *launch); }',
+        f"static const uint32_t shared_sizes[] = {{{', '.join(map(str, shared_bytes.values()))}}};",
+        'extern "C" int32_t ptx_run(uint32_t number, const Launch* launch) {',
+        "  return run(kernels[number], shared_sizes[number], *launch);",
+        "}",
     ]
     return Translated(
         source="\n".join([*head, *lines, *functions, *run, ""]),
-        static_shared_bytes=static,
+        shared_bytes=shared_bytes,
         kernels=list(program.kernels),
         globals=[c_name(variable.name) for variable in outside],
         global_bytes=[variable.bytes for variable in outside],

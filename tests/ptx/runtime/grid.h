@@ -98,10 +98,10 @@ static void run_block(uint32_t id, char* stacks, char* memory, Random& random) {
 }
 
 // 0, or 1 with a message.
-static int32_t run(void (*function)(Thread&, const char*), const Launch& launch) {
+static int32_t run(void (*function)(Thread&, const char*), uint32_t static_shared_bytes, const Launch& launch) {
   launched = &launch, kernel = function, failure[0] = 0, last_region = 0, counts = {};
   deadline = seconds() + launch.seconds;
-  shared_bytes = STATIC_SHARED_BYTES + launch.dynamic_shared_bytes;
+  shared_bytes = static_shared_bytes + launch.dynamic_shared_bytes;
   for (uint64_t i = 0; i < launch.regions; i++) {
     const uint64_t begin = launch.bounds[2 * i], end = launch.bounds[2 * i + 1];
     regions.push_back({begin, end, RACES ? new Shadow(end - begin) : nullptr});
