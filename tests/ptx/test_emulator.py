@@ -261,7 +261,7 @@ def test_no_false_alarm(number: int, order: str) -> None:
     x, y = vectors()
     kernels(*FINE)[number]((1,), (64,), (x, y, N), order=order)
     words = (np.arange(64, dtype=np.uint8).view(np.int32)).astype(np.float32)
-    expected = (x[::-1], np.pad(words, (0, 48)), np.full(64, 64), x[np.arange(64) ^ 1])[number]
+    expected = (x[::-1], x[np.arange(64) ^ 1], np.pad(words, (0, 48)), np.full(64, 64))[number]
     assert (y == expected).all()
 
 
