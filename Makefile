@@ -18,11 +18,12 @@ find-compiler = for c in $(COMPILERS); do command -v "$$c" >/dev/null 2>&1 && ex
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test exhaustive lint bench fuzz clean distclean compiler compiler-wanted
+.PHONY: help demo test check exhaustive lint bench fuzz clean distclean compiler compiler-wanted
 
 help:
 	@echo "make demo       train a parser on the built-in treebank, parse, evaluate, draw (a minute or two): files in demo/"
 	@echo "make test       every check: format, types, layers, tests"
+	@echo "make check      the same with the quick tests only: a minute and a half"
 	@echo "make exhaustive random instances by the thousand against all structures (minutes)"
 	@echo "make lint       make test without the tests"
 	@echo "make bench      the table of figures"
@@ -37,6 +38,10 @@ demo: compiler-wanted $(VENV)/.installed-demo
 test: compiler lint
 	@echo "==> pytest"
 	@$(PY) -m pytest -q -n $(JOBS)
+
+check: compiler lint
+	@echo "==> pytest, the quick ones"
+	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not emulated and not exhaustive"
 
 exhaustive: compiler $(VENV)/.installed-test
 	@$(PY) -m pytest -q -n $(JOBS) -m exhaustive

@@ -107,6 +107,16 @@ def try_distributions() -> int:
     return checks
 
 
+def try_derivatives(p: Any, q: Any, marginals: Tensor, leaf: Tensor) -> None:
+    """Everything that has a gradient, and that of log Z three times."""
+    (B,) = p.batch_shape
+    first = gradient(expect(p.log_partition, B), leaf)
+    second = gradient(expect(first, *leaf.shape), leaf)
+    expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
+    for quantity in (marginals, expect(p.entropy(), B), expect(kl_divergence(p, q), B), expect(p.max, B)):
+        expect(gradient(quantity, leaf), *leaf.shape)
+
+
 def try_second_order() -> int:
     B, N, checks = 3, 5, 0
     families = itertools.product((("siblings",), ("grandparents",), ("siblings", "grandparents")), (True, False))
@@ -116,13 +126,7 @@ def try_second_order() -> int:
         pairs = {name: torch.empty(B, N, N, N, device="cuda", requires_grad=True) for name in names}
         p, q = (gp.SecondOrderTrees(arcs, lengths, single_root=single_root, **pairs) for _ in "pq")
         for leaf in (arcs, *pairs.values()):
-            first = gradient(expect(p.log_partition, B), leaf)
-            second = gradient(expect(first, *leaf.shape), leaf)
-            expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
-            expect(gradient(expect(p.marginals, B, N, N), leaf), *leaf.shape)
-            expect(gradient(expect(p.entropy(), B), leaf), *leaf.shape)
-            expect(gradient(expect(kl_divergence(p, q), B), leaf), *leaf.shape)
-            expect(gradient(expect(p.max, B), leaf), *leaf.shape)
+            try_derivatives(p, q, expect(p.marginals, B, N, N), leaf)
         expect(p.sibling_marginals, B, N, N, N), expect(p.grandparent_marginals, B, N, N, N)
         trees, scores = p.topk(3)
         expect(trees, 3, B, N), expect(gradient(expect(scores, 3, B), arcs), B, N, N)
@@ -179,13 +183,7 @@ def try_constituents() -> int:
         spans = leaves[2] if spanned else None
         p, q = (gp.ConstituencyTrees(grammar, leaves[0], lengths, rules=leaves[1], spans=spans) for _ in "pq")
         for leaf in leaves:
-            first = gradient(expect(p.log_partition, B), leaf)
-            second = gradient(expect(first, *leaf.shape), leaf)
-            expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
-            expect(gradient(expect(p.tag_marginals, B, n, T), leaf), *leaf.shape)
-            expect(gradient(expect(p.entropy(), B), leaf), *leaf.shape)
-            expect(gradient(expect(kl_divergence(p, q), B), leaf), *leaf.shape)
-            expect(gradient(expect(p.max, B), leaf), *leaf.shape)
+            try_derivatives(p, q, expect(p.tag_marginals, B, n, T), leaf)
         expect(p.rule_marginals, B, R), expect(p.span_marginals, B, n, n, S), expect(p.root_marginals, B, S)
         trees = expect(p.sample((4, 2)), 4, 2, B, 2 * n - 1, 4)
         expect(gradient(expect(p.log_prob(trees), 4, 2, B), leaves[0]), B, n, T)

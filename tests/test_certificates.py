@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.certificates import UNIT, is_proven, rounding
+from tests.fuzz_cases import outcomes_of
 from tests.oracle import all_trees
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
@@ -176,10 +175,5 @@ def test_a_word_without_a_head(method: str) -> None:
 @pytest.mark.parametrize("part", range(3))
 def test_a_small_part_of_the_fuzzing(part: int, tmp_path: Path) -> None:
     """``make fuzz`` runs more of the same cases."""
-    outcomes: Counter[str] = Counter()
-    for number in range(25 * part, 25 * (part + 1)):
-        try:
-            outcomes[certificates.one(random.Random(f"{certificates.NAME}:{number}"), tmp_path)] += 1
-        except Exception as error:
-            raise AssertionError(f"case {number}: {type(error).__name__}: {error}") from error
+    outcomes = outcomes_of(certificates, range(25 * part, 25 * (part + 1)), tmp_path)
     assert sum(count for word, count in outcomes.items() if word.endswith("all certified")) > 5, outcomes

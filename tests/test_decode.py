@@ -21,8 +21,7 @@ from gpuparse.parts import DenseParts
 from gpuparse.scores import Scores
 from gpuparse.train.objectives import structured_hinge
 from tests.oracle import all_trees, has_crossing, is_tree, never_read, random_instance
-from tests.test_fake_cuda import guard  # noqa: F401
-from tests.test_scores import random_scores
+from tests.scores_oracle import random_scores
 
 NAN, NEG_INF = math.nan, -math.inf
 CASES = [
@@ -360,7 +359,7 @@ def test_parse_is_fixed_and_empty_batches() -> None:
         parse.score = parse.bound  # type: ignore[misc]
 
 
-def test_no_device_mix_and_no_wait(guard: list[str]) -> None:  # noqa: F811
+def test_no_device_mix_and_no_wait(guard: list[str]) -> None:
     """On fake `cuda` tensors, in a process of its own (see fake_scores.py)."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.fake_scores", *guard]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).resolve().parents[1])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.fuzz_cases import outcomes_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
@@ -20,10 +20,5 @@ with warnings.catch_warnings():
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_cases(part: int, tmp_path: Path) -> None:
-    outcomes: Counter[str] = Counter()
-    for number in range(300 * part, 300 * (part + 1)):
-        try:
-            outcomes[api.one(random.Random(f"{api.NAME}:{number}"), tmp_path)] += 1
-        except Exception as error:
-            raise AssertionError(f"case {number}: {type(error).__name__}: {error}") from error
+    outcomes = outcomes_of(api, range(300 * part, 300 * (part + 1)), tmp_path)
     assert outcomes["ok"] > 100 and outcomes["refused"] > 50, outcomes

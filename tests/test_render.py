@@ -6,26 +6,10 @@ from textwrap import dedent
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from gpuparse.render import tree_text
-
-
-@st.composite
-def trees(draw: st.DrawFn, most: int = 9) -> list[int]:
-    """Heads of any tree, projective or not, with any number of words under the root."""
-    n = draw(st.integers(0, most))
-    order = draw(st.permutations(range(1, n + 1)))
-    heads = [-1] * (n + 1)
-    for i, word in enumerate(order):
-        heads[word] = draw(st.sampled_from([0, *order[:i]]))
-    return heads
-
-
-def is_projective(heads: list[int]) -> bool:
-    spans = [(min(h, m), max(h, m)) for m, h in enumerate(heads) if m]
-    return not any(a < c < b < d for a, b in spans for c, d in spans)
+from tests.render.drawings import is_projective, trees
 
 
 def read(drawing: str) -> list[int]:

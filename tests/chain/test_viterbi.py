@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +16,8 @@ from gpuparse.chain import Transitions, viterbi
 from gpuparse.tags import as_transitions, chain_scores
 from tests.chain_oracle import all_chains
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 INF, NAN = math.inf, math.nan
 LEAN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 EXACT: tuple[dict[str, Any], ...] = (
@@ -27,15 +28,6 @@ EXACT: tuple[dict[str, Any], ...] = (
     {"method": "column_generation", "pricing": "averaged", "initial": 3},
 )
 METHODS = (*EXACT, {"method": "beam", "beam": 1}, {"method": "beam", "beam": 2}, {"method": "beam", "beam": 99})
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small only lose by threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=["kernels", "torch"])

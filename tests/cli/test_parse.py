@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gzip
 import io
 import re
@@ -16,10 +15,11 @@ from gpuparse.cli import stream
 from gpuparse.cli.parse import parse
 from gpuparse.cli.stream import summary
 from gpuparse.config import Config
-from gpuparse.corpus import Report, parse_corpus
+from gpuparse.corpus import Report
 from gpuparse.data import Sentence, check_tree, read_conllu, write_conllu
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.parser import Parser
+from tests.cli.interruption import interruption
 
 SMALL = {"word": 8, "char": 4, "chars": 8, "tag": 4, "feats": 4, "hidden": 8, "layers": 1, "arc": 8, "label": 8}
 
@@ -137,17 +137,7 @@ def test_interruption_and_resumption(run, model, tmp_path, monkeypatch):
     write_conllu(sentences(2500), corpus)  # more than a window
     options = ("--confidence", "--threads", 1)
     assert run(model, corpus, "-o", tmp_path / "whole", *options).exit_code == 0
-    real, calls = Parser.predict, []
-
-    def stops(self, given, **settings):
-        calls.append(len(given))
-        if sum(calls) > 2300:
-            raise KeyboardInterrupt
-        return real(self, given, **settings)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Parser, "predict", stops)
-        patch.setattr(stream, "parse_corpus", functools.partial(parse_corpus, save_seconds=0.0))
+    with interruption(monkeypatch, Parser, after=2300):
         result = run(model, corpus, "-o", out, *options)
     assert result.exit_code == 130
     assert result.stderr == "gpuparse: interrupted; pass --resume to go on\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
@@ -11,15 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gpuparse.cli import stream
 from gpuparse.cli.evaluate import evaluate
 from gpuparse.cli.parse import parse
 from gpuparse.cli.tag import tag
-from gpuparse.corpus import parse_corpus
 from gpuparse.data import Sentence, read_conllu, write_conllu
 from gpuparse.parser import Parser
 from gpuparse.tagger import Tagger
 from gpuparse.train import loop
+from tests.cli.interruption import interruption
 from tests.train.small import TAGS, run, sentences
 
 
@@ -114,22 +112,6 @@ def test_tagging_and_parsing(command, models, corpus, tmp_path):
         assert all(misc.startswith("Confidence=") for misc in one.misc)
 
 
-def interrupted(monkeypatch, kind, command, *arguments):
-    """Stops at the last window."""
-    real, calls = kind.predict, []
-
-    def stops(self, given, **settings):
-        calls.append(len(given))
-        if sum(calls) > 2100:
-            raise KeyboardInterrupt
-        return real(self, given, **settings)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "predict", stops)
-        patch.setattr(stream, "parse_corpus", functools.partial(parse_corpus, save_seconds=0.0))
-        return command(*arguments)
-
-
 def test_interruption_and_resumption(command, models, tmp_path, monkeypatch):
     corpus = tmp_path / "in.conllu"
     write_conllu((Sentence.from_words(one.words) for one in sentences(20)[:11] * 200), corpus)  # more than a window
@@ -139,7 +121,8 @@ def test_interruption_and_resumption(command, models, tmp_path, monkeypatch):
     ):
         out = tmp_path / f"{arguments[0]}.conllu"
         assert command(*arguments, corpus, "-o", tmp_path / "whole", "--threads", 1).exit_code == 0
-        result = interrupted(monkeypatch, kind, command, *arguments, corpus, "-o", out)
+        with interruption(monkeypatch, kind, after=2100):
+            result = command(*arguments, corpus, "-o", out)
         assert (result.exit_code, result.stderr) == (130, "gpuparse: interrupted; pass --resume to go on\n")
         if kind is Parser:  # the tagger is part of what is gone on with
             result = command("parse", models / "parser", corpus, "-o", out, "--resume")

@@ -24,11 +24,6 @@ def treebank():
     return list(artificial_treebank(200, seed=7))
 
 
-@pytest.fixture(scope="module")
-def vocabulary(treebank):
-    return Vocabulary.build(treebank)
-
-
 # ------------------------------------------------------------------------------------------------ cutting
 
 

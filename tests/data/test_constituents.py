@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
@@ -25,8 +24,8 @@ from gpuparse.data.constituents import (
     tree_of,
 )
 from gpuparse.trees import is_tree
+from tests.treebanks import NAMES, treebank
 
-TREEBANKS = sorted((Path(__file__).parents[3] / "shared" / "treebanks").glob("*-dev.conllu"))
 WORDS = ["the", "old", "man", "with", "boats"]
 TAGS = ["DET", "ADJ", "NOUN", "ADP", "NOUN"]
 HEADS = [3, 3, 0, 5, 3]
@@ -145,12 +144,11 @@ def test_treebank():
     assert crossing > 0
 
 
-@pytest.mark.skipif(not TREEBANKS, reason="no treebanks beside the project")
-def test_real_treebanks():
-    for path in TREEBANKS:
-        for sentence in itertools.islice(read_conllu(path), 200):
-            made = lexicalise_sentence(sentence)
-            check(sentence.words, sentence.upos, lift(sentence.heads), made)
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-dev")])
+def test_real_treebanks(name):
+    for sentence in itertools.islice(read_conllu(treebank(name)), 200):
+        made = lexicalise_sentence(sentence)
+        check(sentence.words, sentence.upos, lift(sentence.heads), made)
 
 
 def test_long_chain():

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.dual.soft import SoftDualDecomposition, SoftSecondOrder, SoftTrees, softly
-from tests.dual.test_decomposition import LENGTHS, best, instance
+from tests.dual.instances import LENGTHS, best, instance
 
 
 def finite(seed: int, strength: float = 1.0) -> tuple[Tensor, Tensor]:

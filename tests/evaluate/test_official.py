@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import unicodedata
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -19,8 +18,7 @@ from gpuparse.evaluate import OFFICIAL, attachment_scores, evaluate
 from gpuparse.evaluate.alignment import SPACES, UNIVERSAL_FEATURES
 from gpuparse.evaluate.metrics import CONTENT_LABELS, FUNCTION_LABELS
 from tests.evaluate.documents import changed, made_up, parse, text_of
-
-TREEBANKS = Path(__file__).parents[3] / "shared" / "treebanks"
+from tests.treebanks import treebank
 
 
 def officially(gold, system):
@@ -116,10 +114,7 @@ def test_words_in_tokens(gold, system, aligned):
 
 @pytest.mark.parametrize("name", ["da_ddt-ud-dev", "it_isdt-ud-dev"])
 def test_treebanks(name):
-    path = TREEBANKS / f"{name}.conllu"
-    if not path.exists():
-        pytest.skip(f"no treebank {path.name} here")
-    text = "\n\n".join([*path.read_text(encoding="utf-8").split("\n\n")[:250], ""])
+    text = "\n\n".join([*treebank(name).read_text(encoding="utf-8").split("\n\n")[:250], ""])
     assert all(score.f1 == 1 for score in assert_official(text, text).values())
     document = parse(text)
     assert_official(text, text_of(changed(document, Random(1), 0.1)))

@@ -1,42 +1,43 @@
-"""The GPU backend with an emulator of the compiled PTX in CuPy's place, on CPU tensors.
-
-The emulator is looked for at ../shared/ptxemu beside the checkout; tests that need it are skipped where it is not.
-"""
+"""The GPU backend with the PTX emulator in CuPy's place, on CPU tensors."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from gpuparse.backend import Backend, backend_for
 from gpuparse.backend.gpu import GpuBackend
+from tests.ptx import RawModule
+from tests.ptx.launch import ORDERS
 
-PLACE = Path(__file__).resolve().parents[2].parent / "shared" / "ptxemu"
-SCHEDULES = ("fwd", "rev", "rand")
+DTYPES = (torch.float32, torch.float64)
+INF = float("inf")
+SCHEDULED = pytest.mark.parametrize("schedule", ORDERS)
 
 
 class EmulatedGpu(GpuBackend):
     """Launches by the code that launches on a GPU; the order in which threads run is chosen by ``schedule``."""
 
-    def __init__(self, emulated: Any) -> None:
-        self.schedule = "fwd"
-        self._emulated = emulated
+    def __init__(self, optimise: str) -> None:
+        self.schedule = ORDERS[0]
+        self._optimise = optimise
         super().__init__(module=self._build, pointer=lambda tensor: tensor, stream=contextlib.nullcontext)
 
     def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
         return min(2, super().slots(sentences, slot_bytes, work))  # so that blocks take several sentences, one by one
 
     def _build(self, **module: Any) -> Any:
-        built = self._emulated(**module, arch="compute_80", race=True, opt="-O1")
-        return _Module(built, self)
+        return _Module(RawModule(**module, optimise=self._optimise), self)
 
 
 class _Module:
-    def __init__(self, built: Any, gpu: EmulatedGpu) -> None:
+    def __init__(self, built: RawModule, gpu: EmulatedGpu) -> None:
         self._built, self._gpu = built, gpu
 
     def get_function(self, name: str) -> Any:
@@ -45,11 +46,40 @@ class _Module:
 
 
 @cache
-def emulated_gpu() -> EmulatedGpu:
-    if not (PLACE / "ptxemu.py").is_file():
-        pytest.skip(f"no PTX emulator at {PLACE}")
-    pytest.importorskip("nvidia.cuda_nvrtc", reason="needs nvidia-cuda-nvrtc-cu12")
-    sys.path.insert(0, str(PLACE))
-    import ptxemu
+def emulated_gpu(optimise: str) -> EmulatedGpu:
+    return EmulatedGpu(optimise)
 
-    return EmulatedGpu(ptxemu.RawModule)
+
+def on_both(run: Callable[[Backend], Any], schedule: str, *, optimise: str = "-O1") -> tuple[Any, Any]:
+    """What the CPU and what the emulated GPU make of it."""
+    gpu, cpu = emulated_gpu(optimise), backend_for(torch.device("cpu"))
+    assert cpu is not None
+    gpu.schedule = schedule
+    return run(cpu), run(gpu)
+
+
+def both(run: Callable[[Backend], Tensor], schedule: str, tolerance: float, *, optimise: str = "-O1") -> Tensor:
+    """Run on the CPU and on the emulated GPU, compare, and give the CPU's answer."""
+    expected, found = on_both(run, schedule, optimise=optimise)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return expected
+
+
+# For large kernels that run for a moment: compiled in a third of the time.
+quickly_both = partial(both, optimise="-Og")
+
+
+def sentences(dtype: torch.dtype, words: int = 6, magnitude: float = 1.0) -> tuple[Tensor, Tensor]:
+    """A ragged batch with forbidden arcs, cycles of best heads, one sentence that needs the wide numbers, one NaN where
+    nothing is read, and one sentence without any tree."""
+    generator = torch.Generator().manual_seed(words)
+    arcs = magnitude * torch.randn(5, words + 1, words + 1, generator=generator, dtype=torch.float64)
+    arcs[0, 2, 3] = arcs[0, 3, 2] = 9.0
+    arcs[1][torch.rand(words + 1, words + 1, generator=generator) < 0.3] = -INF
+    arcs[1, 0, 1] = arcs[1, 1, 2] = arcs[1, 2, 3] = 0.5
+    arcs[2] *= 900.0
+    arcs[2, 1, 2] = arcs[2, 2, 1] = 5000.0
+    arcs[3, :, 0] = float("nan")
+    arcs[4, :, 2] = -INF
+    lengths = torch.tensor([words, 3, words - 1, 1, 4])
+    return arcs.to(dtype), lengths

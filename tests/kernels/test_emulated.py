@@ -8,43 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend, backend_for
+from gpuparse.backend import Backend
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure, launch
 
-from .emulator import SCHEDULES, emulated_gpu
+from .emulator import DTYPES, INF, SCHEDULED, both, sentences
 
 STRUCTURES = pytest.mark.parametrize("s", (EISNER, MATRIX_TREE), ids=lambda s: s.name)
-DTYPES = (torch.float32, torch.float64)
-INF = float("inf")
+
+pytestmark = pytest.mark.emulated
 
 
-def sentences(dtype: torch.dtype, words: int = 6, magnitude: float = 1.0) -> tuple[Tensor, Tensor]:
-    """A ragged batch with forbidden arcs, cycles of best heads, one sentence that needs the wide numbers, one NaN where
-    nothing is read, and one sentence without any tree."""
-    generator = torch.Generator().manual_seed(words)
-    arcs = magnitude * torch.randn(5, words + 1, words + 1, generator=generator, dtype=torch.float64)
-    arcs[0, 2, 3] = arcs[0, 3, 2] = 9.0
-    arcs[1][torch.rand(words + 1, words + 1, generator=generator) < 0.3] = -INF
-    arcs[1, 0, 1] = arcs[1, 1, 2] = arcs[1, 2, 3] = 0.5
-    arcs[2] *= 900.0
-    arcs[2, 1, 2] = arcs[2, 2, 1] = 5000.0
-    arcs[3, :, 0] = float("nan")
-    arcs[4, :, 2] = -INF
-    lengths = torch.tensor([words, 3, words - 1, 1, 4])
-    return arcs.to(dtype), lengths
-
-
-def both(run: Callable[[Backend], Tensor], schedule: str, tolerance: float) -> Tensor:
-    """Run on the CPU and on the emulated GPU, compare, and give the CPU's answer."""
-    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
-    assert cpu is not None
-    gpu.schedule = schedule
-    expected, found = run(cpu), run(gpu)
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-    return expected
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @pytest.mark.parametrize("order", (0, 1, 2))
@@ -65,7 +39,7 @@ def test_sums(s: Structure, order: int, single_root: bool, dtype: torch.dtype, s
         assert answer[4] == -INF and (answer[:4] > -INF).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @STRUCTURES
@@ -80,7 +54,7 @@ def test_log_partition_alone(s: Structure, single_root: bool, dtype: torch.dtype
     both(run, schedule, 1e-6 if dtype == torch.float32 else 1e-11)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @STRUCTURES
@@ -93,7 +67,7 @@ def test_best(s: Structure, words: int, single_root: bool, dtype: torch.dtype, s
     assert (heads[4] == -1).all() and (heads[0, 1:] >= 0).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @STRUCTURES
@@ -105,7 +79,7 @@ def test_topk(s: Structure, single_root: bool, dtype: torch.dtype, schedule: str
     assert (heads[1:, 3] == -1).all() and (heads[0, 3, 1] == 0).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("single_root", (True, False))
 @STRUCTURES
@@ -115,7 +89,7 @@ def test_sample(s: Structure, single_root: bool, dtype: torch.dtype, schedule: s
     both(lambda backend: s.family.decode("sample", (arcs,), (lengths, single_root), 40, seed, backend), schedule, 0.0)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_check(dtype: torch.dtype, schedule: str) -> None:
     arcs, lengths = sentences(dtype)

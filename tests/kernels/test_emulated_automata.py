@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
-from gpuparse.backend import backend_for
 from gpuparse.ops.automata import automata
-from tests.test_automata import DTYPES, KINDS, equal, some_scores
+from tests.stars_oracle import DTYPES, KINDS, equal, some_scores
 
-from .emulator import SCHEDULES, emulated_gpu
+from .emulator import SCHEDULED, on_both
+
+pytestmark = pytest.mark.emulated
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("longest", "whole", "less"), [(7, True, 0.5), (5, False, -0.5), (17, False, 1.5)])
 def test_automata(
     longest: int, whole: bool, less: float, kind: tuple[bool, ...], dtype: torch.dtype, schedule: str
 ) -> None:
-    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
-    assert cpu is not None
-    gpu.schedule = schedule
     given = some_scores(kind, [longest, 4, 1, 3, 5], dtype, longest, whole=whole, less=less)
     given.lengths[3] = 0
     for single_root in (True, False):
-        expected = automata(*given, single_root=single_root, backend=cpu)
-        equal(automata(*given, single_root=single_root, backend=gpu), expected)
+        run = partial(automata, *given, single_root=single_root)
+        expected, found = on_both(lambda backend, run=run: run(backend=backend), schedule)
+        equal(found, expected)
         assert expected.children.any()

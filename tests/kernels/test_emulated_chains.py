@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend, backend_for
+from gpuparse.backend import Backend
 from gpuparse.ops import chains
 
-from .emulator import SCHEDULES, emulated_gpu
+from .emulator import DTYPES, INF, SCHEDULED, both
 
-DTYPES = (torch.float32, torch.float64)
+pytestmark = pytest.mark.emulated
+
 KINDS = pytest.mark.parametrize("kind", ("shared", "own", "trigrams"))
-INF = float("inf")
 
 
 def sentences(kind: str, dtype: torch.dtype, tags: int = 3) -> tuple[Tensor, Tensor, Tensor, bool]:
@@ -37,17 +35,7 @@ def sentences(kind: str, dtype: torch.dtype, tags: int = 3) -> tuple[Tensor, Ten
     return unary.to(dtype), pairs.to(dtype), lengths, kind == "trigrams"
 
 
-def both(run: Callable[[Backend], Tensor], schedule: str, tolerance: float) -> Tensor:
-    """Run on the CPU and on the emulated GPU, compare, and give the CPU's answer."""
-    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
-    assert cpu is not None
-    gpu.schedule = schedule
-    expected, found = run(cpu), run(gpu)
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-    return expected
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", (0, 1, 2))
 @KINDS
@@ -82,7 +70,7 @@ def test_sums(kind: str, order: int, dtype: torch.dtype, schedule: str) -> None:
         assert answer[4] == -INF and (answer[:4] > -INF).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("kind", ("shared", "trigrams"))
 def test_every_place_of_shared_pairs(kind: str, schedule: str) -> None:
     unary, pairs, lengths, trigrams = sentences(kind, torch.float64)
@@ -98,7 +86,7 @@ def test_every_place_of_shared_pairs(kind: str, schedule: str) -> None:
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @KINDS
 def test_topk(kind: str, dtype: torch.dtype, schedule: str) -> None:
@@ -107,7 +95,7 @@ def test_topk(kind: str, dtype: torch.dtype, schedule: str) -> None:
     assert (tags[:, 4:] == -1).all() and (tags[3:, 3] == -1).all() and (tags[0, 0] >= 0).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @KINDS
 def test_sample(kind: str, dtype: torch.dtype, schedule: str) -> None:
@@ -119,7 +107,7 @@ def test_sample(kind: str, dtype: torch.dtype, schedule: str) -> None:
     assert (tags[:, 4:] == -1).all() and (tags[:, 0] >= 0).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 def test_more_tags_than_lanes(schedule: str) -> None:
     """A block is as wide as there are states, up to a limit: here lanes take several of them."""
     unary, pairs, lengths, trigrams = sentences("trigrams", torch.float64, tags=17)

@@ -11,18 +11,12 @@ from torch import Tensor
 from gpuparse.backend import Backend
 from gpuparse.ops.cky import CKY
 from gpuparse.plain.cky import Scores, index_rules
+from tests.ptx.launch import ORDERS
 
-from . import test_emulated
-from .emulator import SCHEDULES
-from .test_emulated import DTYPES, INF, both
-from .test_emulated_second_order import quickly_built
+from .emulator import DTYPES, INF, SCHEDULED
+from .emulator import quickly_both as both
 
-SCHEDULED = pytest.mark.parametrize("schedule", SCHEDULES)
-
-
-@pytest.fixture(autouse=True)
-def _build_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_emulated, "emulated_gpu", quickly_built)
+pytestmark = pytest.mark.emulated
 
 
 def scores_of(
@@ -71,12 +65,12 @@ def check_sums(order: int, schedule: str, dtype: torch.dtype, spans: bool) -> No
 @SCHEDULED
 @pytest.mark.parametrize("order", (0, 1, 2))
 def test_sums(order: int, schedule: str) -> None:
-    check_sums(order, schedule, torch.float64, SCHEDULES.index(schedule) != order)
+    check_sums(order, schedule, torch.float64, ORDERS.index(schedule) != order)
 
 
 @pytest.mark.parametrize("order", (0, 1, 2))
 def test_sums_of_float32(order: int) -> None:
-    check_sums(order, "rand", torch.float32, True)
+    check_sums(order, "random", torch.float32, True)
 
 
 @SCHEDULED

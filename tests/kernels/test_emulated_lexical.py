@@ -10,17 +10,10 @@ from gpuparse.backend import Backend
 from gpuparse.ops.lexical import LEXICAL
 from gpuparse.plain.lexical import Rules, Scores
 
-from . import test_emulated
-from .emulator import SCHEDULES
-from .test_emulated import DTYPES, INF, both
-from .test_emulated_second_order import quickly_built
+from .emulator import DTYPES, INF, SCHEDULED
+from .emulator import quickly_both as both
 
-SCHEDULED = pytest.mark.parametrize("schedule", SCHEDULES)
-
-
-@pytest.fixture(autouse=True)
-def _build_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_emulated, "emulated_gpu", quickly_built)
+pytestmark = pytest.mark.emulated
 
 
 def sentences(dtype: torch.dtype, words: int, *, shared: bool = True) -> tuple[Scores, Tensor, Tensor]:
@@ -56,7 +49,7 @@ def sums(scores: Scores, table: Tensor, lengths: Tensor, backend: Backend) -> li
 @SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums(dtype: torch.dtype, schedule: str) -> None:
-    scores, table, lengths = sentences(dtype, 5, shared=schedule == "fwd")
+    scores, table, lengths = sentences(dtype, 5, shared=schedule == "forward")
 
     def run(backend: Backend) -> Tensor:
         return torch.cat([x.flatten().double() for x in sums(scores, table, lengths, backend)])
@@ -87,7 +80,7 @@ def test_more_cells_than_lanes() -> None:
     (tags, arcs, by_rule, roots), table, _ = sentences(torch.float64, 70)
     lengths = torch.tensor([70])
     scores = tags[:1], arcs[:1], torch.where(torch.arange(60) % 4 == 1, by_rule, -INF), roots
-    trees = both(lambda backend: LEXICAL.decode("argmax", scores, (table, lengths), backend=backend), "rand", 0.0)
+    trees = both(lambda backend: LEXICAL.decode("argmax", scores, (table, lengths), backend=backend), "random", 0.0)
     assert (trees[0, :, 0] >= 0).all()
 
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpuparse.backend import Backend, backend_for
+from gpuparse.backend import Backend
 from gpuparse.ops.pricing import Priced, price, price_listed
-from tests.test_pricing import KINDS, copied, equal, scorer_of, some_duals, some_parts
+from tests.pricing_oracle import DTYPES, KINDS, copied, equal, scorer_of, some_duals, some_parts
 
-from .emulator import SCHEDULES, emulated_gpu
+from .emulator import SCHEDULED, on_both
 
-DTYPES = (torch.float32, torch.float64)
+pytestmark = pytest.mark.emulated
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", (*KINDS, "listed"))
 @pytest.mark.parametrize(("longest", "known", "room"), [(7, 0.0, 400), (6, 0.4, 9), (34, 0.9, 50)])
 def test_pricing(longest: int, known: float, room: int, kind: str, dtype: torch.dtype, schedule: str) -> None:
-    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
-    assert cpu is not None
-    gpu.schedule = schedule
     seed = longest
     parts = some_parts("dense" if kind == "listed" else kind, [longest, 4, 1, 3, 5], dtype, seed)
     lengths = parts.lengths.clone()
@@ -36,7 +33,7 @@ def test_pricing(longest: int, known: float, room: int, kind: str, dtype: torch.
             found = price(scorer_of(parts), lengths, **mine, tolerance=1e-6, room=room, backend=backend)
         return found, mine["known"]
 
-    (expected, ours), (found, theirs) = run(cpu), run(gpu)
+    (expected, ours), (found, theirs) = on_both(run, schedule)
     equal(found, expected)
     assert torch.equal(ours.nan_to_num(nan=7.0), theirs.nan_to_num(nan=7.0))
     assert expected.count[0] > 0 and expected.count[3] == 0

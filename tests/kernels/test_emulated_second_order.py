@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,26 +9,14 @@ from torch import Tensor
 from gpuparse.backend import Backend
 from gpuparse.ops.second_order import SECOND_ORDER
 from gpuparse.plain.second_order import Scores
+from tests.ptx.launch import ORDERS
 
-from . import test_emulated
-from .emulator import SCHEDULES, EmulatedGpu, emulated_gpu
-from .test_emulated import DTYPES, INF, both, sentences
+from .emulator import DTYPES, INF, SCHEDULED, sentences
+from .emulator import quickly_both as both
 
-SCHEDULED = pytest.mark.parametrize("schedule", SCHEDULES)
+pytestmark = pytest.mark.emulated
+
 FAMILIES = pytest.mark.parametrize("family", ("siblings", "grandparents", "both"))
-
-
-@cache
-def quickly_built() -> EmulatedGpu:
-    """For large kernels that run for a moment: the emulator's C built in a third of the time. Not optimized at all it
-    takes more stack than the emulator gives a thread."""
-    emulated = emulated_gpu()._emulated
-    return EmulatedGpu(lambda **module: emulated(**module | {"opt": "-Og"}))
-
-
-@pytest.fixture(autouse=True)
-def _build_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_emulated, "emulated_gpu", quickly_built)
 
 
 def scores_of(family: str, dtype: torch.dtype, words: int) -> tuple[Scores, Tensor]:
@@ -69,14 +55,14 @@ def check_sums(family: str, order: int, single_root: bool, schedule: str, dtype:
 @FAMILIES
 @pytest.mark.parametrize("order", (0, 1, 2))
 def test_sums(family: str, order: int, schedule: str) -> None:
-    check_sums(family, order, (order + SCHEDULES.index(schedule)) % 2 == 0, schedule, torch.float64, 5)
+    check_sums(family, order, (order + ORDERS.index(schedule)) % 2 == 0, schedule, torch.float64, 5)
 
 
 @pytest.mark.parametrize("family", ("siblings", "both"))
 @pytest.mark.parametrize("order", (0, 1, 2))
 def test_sums_of_float32(family: str, order: int) -> None:
     """Once for each kernel."""
-    check_sums(family, order, True, "rand", torch.float32, 4)
+    check_sums(family, order, True, "random", torch.float32, 4)
 
 
 @SCHEDULED
@@ -112,7 +98,7 @@ def test_best_and_samples(family: str, single_root: bool, dtype: torch.dtype, sc
 def test_best_of_more_cells_than_lanes(family: str) -> None:
     """N^2 = 289 places for a block of at most 256 threads, so that each takes several."""
     scores, lengths = scores_of(family, torch.float64, 16)
-    heads = both(lambda backend: SECOND_ORDER.decode("argmax", scores, (lengths, True), backend=backend), "rand", 0.0)
+    heads = both(lambda backend: SECOND_ORDER.decode("argmax", scores, (lengths, True), backend=backend), "random", 0.0)
     assert (heads[4] == -1).all() and (heads[0, 1:] >= 0).all()
 
 

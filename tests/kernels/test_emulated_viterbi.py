@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend, backend_for
+from gpuparse.backend import Backend
 from gpuparse.ops import viterbi
 from gpuparse.ops.viterbi import Table
 
-from .emulator import SCHEDULES, emulated_gpu
+from .emulator import DTYPES, INF, SCHEDULED, on_both
 
-DTYPES = (torch.float32, torch.float64)
-INF = float("inf")
+pytestmark = pytest.mark.emulated
 
 
 def sentences(dtype: torch.dtype, tags: int, words: int, own: bool, step: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,10 +34,7 @@ def sentences(dtype: torch.dtype, tags: int, words: int, own: bool, step: float 
 
 def both(run: Callable[[Backend], tuple[Tensor, ...]], schedule: str) -> tuple[Tensor, ...]:
     """Run on the CPU and on the emulated GPU, compare, and give the CPU's answer."""
-    gpu, cpu = emulated_gpu(), backend_for(torch.device("cpu"))
-    assert cpu is not None
-    gpu.schedule = schedule
-    expected, found = run(cpu), run(gpu)
+    expected, found = on_both(run, schedule)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0.0, atol=1e-9)
     return expected
@@ -51,7 +47,7 @@ def check(tags: Tensor) -> None:
 SHAPES = pytest.mark.parametrize(("tags", "words", "step"), [(5, 6, 1.0), (41, 4, 1.0), (41, 4, 9.0)])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("own", (False, True))
 @SHAPES
@@ -67,7 +63,7 @@ def test_dense(tags: int, words: int, step: float, own: bool, dtype: torch.dtype
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
     unary, _, lengths = sentences(dtype, 5, 6, False)
@@ -81,7 +77,7 @@ def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @SHAPES
 def test_columns(tags: int, words: int, step: float, dtype: torch.dtype, schedule: str) -> None:
@@ -103,7 +99,7 @@ def test_columns(tags: int, words: int, step: float, dtype: torch.dtype, schedul
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("own", (False, True))
 @pytest.mark.parametrize("beam", (1, 3))

@@ -7,20 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.lp import (
-    Arcs,
-    Children,
-    Coordination,
-    LabelUnder,
-    Leaf,
-    Only,
-    Projective,
-    Soft,
-    Span,
-    Unique,
-    Words,
-    load_constraints,
-)
+from gpuparse import lp
 from gpuparse.lp.files import ready, unknown_labels
 
 
@@ -73,38 +60,38 @@ def test_every_kind(tmp_path: Path) -> None:
         heads = ["NOUN"]
         """
     )
-    assert load_constraints(path) == [
-        Unique(frozenset({"nsubj", "obj"})),
-        Children(1, 2, tags=frozenset({"NOUN"}), heads=frozenset({"VERB"})),
-        Children(1, 1, heads=frozenset({""})),
-        Soft(Leaf(frozenset({"punct"}), frozenset({"punct", "goes*"})), 2.0),
-        Only(Soft(Projective(frozenset({"conj"}), frozenset({"VERB"})), 0.5), frozenset({"s1", "s2"})),
-        Arcs(((2, 1, None), (0, 2, "root")), ((3, 1, "nsubj:pass"), (None, 1, "obj"))),
-        Span(1, 3),
-        Projective(),
-        Coordination(frozenset({"and"}), classes=(frozenset({"NOUN", "PROPN"}), frozenset({"VERB"})), always=False),
-        LabelUnder("det", frozenset({"NOUN"})),
+    assert lp.load_constraints(path) == [
+        lp.Unique(frozenset({"nsubj", "obj"})),
+        lp.Children(1, 2, tags=frozenset({"NOUN"}), heads=frozenset({"VERB"})),
+        lp.Children(1, 1, heads=frozenset({""})),
+        lp.Soft(lp.Leaf(frozenset({"punct"}), frozenset({"punct", "goes*"})), 2.0),
+        lp.Only(lp.Soft(lp.Projective(frozenset({"conj"}), frozenset({"VERB"})), 0.5), frozenset({"s1", "s2"})),
+        lp.Arcs(((2, 1, None), (0, 2, "root")), ((3, 1, "nsubj:pass"), (None, 1, "obj"))),
+        lp.Span(1, 3),
+        lp.Projective(),
+        lp.Coordination(frozenset({"and"}), classes=(frozenset({"NOUN", "PROPN"}), frozenset({"VERB"})), always=False),
+        lp.LabelUnder("det", frozenset({"NOUN"})),
     ]
 
 
 def test_those_that_come_along_can_be_read() -> None:
     assert "ud" in ready()
-    words = Words.of(["We", "saw", "it", "."], ["PRON", "VERB", "PRON", "PUNCT"], ["nsubj", "obj", "punct", "root"])
+    words = lp.Words.of(["We", "saw", "it", "."], ["PRON", "VERB", "PRON", "PUNCT"], ["nsubj", "obj", "punct", "root"])
     good, bad = [-1, 2, 0, 2, 2], [-1, 2, 0, 4, 2]
     for name in ready():
-        constraints = load_constraints(name)
+        constraints = lp.load_constraints(name)
         assert constraints
         assert not [row for c in constraints for row in c.violated(words, good, [-1, 0, 3, 1, 2])]
-    two = [row.why for c in load_constraints("ud") for row in c.violated(words, good, [-1, 0, 3, 0, 2])]
+    two = [row.why for c in lp.load_constraints("ud") for row in c.violated(words, good, [-1, 0, 3, 0, 2])]
     assert two == ["at most 1 csubj or csubj:pass or nsubj or nsubj:pass under word 2 ('saw')"]
-    under = [row.why for c in load_constraints("ud") for row in c.violated(words, bad, [-1, 0, 3, 1, 2])]
+    under = [row.why for c in lp.load_constraints("ud") for row in c.violated(words, bad, [-1, 0, 3, 1, 2])]
     assert under == ["word 3 ('it') not under word 4 ('.') as a leaf (punct)"]
 
 
 def test_conjunctions_that_head_their_arguments() -> None:
     for name, text in (("conjunction_nl", "jan en piet slapen"), ("conjunction_en", "jan and piet sleep")):
-        words = Words.of(text.split(), ["PROPN", "CCONJ", "PROPN", "VERB"], ["conj", "nsubj", "root", "det"])
-        asked = load_constraints(name)
+        words = lp.Words.of(text.split(), ["PROPN", "CCONJ", "PROPN", "VERB"], ["conj", "nsubj", "root", "det"])
+        asked = lp.load_constraints(name)
         assert not [row for c in asked for row in c.violated(words, [-1, 2, 4, 2, 0], [-1, 0, 1, 0, 2])]
         alone = [row.why for c in asked for row in c.violated(words, [-1, 2, 4, 4, 0], [-1, 0, 1, 3, 2])]
         assert alone == [f"one argument to the right of word 2 ({words.forms[2]!r})"]
@@ -218,19 +205,19 @@ def check_error(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as caught:
-        load_constraints(path)
+        lp.load_constraints(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_ready_ones_by_the_name_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load_constraints("ud.toml") == load_constraints("ud")
+    assert lp.load_constraints("ud.toml") == lp.load_constraints("ud")
     (tmp_path / "ud.toml").write_text('[[constraint]]\nkind = "projective"\n')
-    assert load_constraints("ud.toml") == load_constraints(tmp_path / "ud.toml") == [Projective()]
+    assert lp.load_constraints("ud.toml") == lp.load_constraints(tmp_path / "ud.toml") == [lp.Projective()]
     with pytest.raises(ValueError, match="no such file of constraints"):
-        load_constraints(tmp_path / "none" / "ud.toml")
+        lp.load_constraints(tmp_path / "none" / "ud.toml")
     with pytest.raises(ValueError, match="no such file of constraints"):
-        load_constraints(tmp_path)
+        lp.load_constraints(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="wants /dev/fd")
@@ -239,20 +226,20 @@ def test_a_pipe() -> None:
     try:
         os.write(writing, b'[[constraint]]\nkind = "projective"\n')
         os.close(writing)
-        assert load_constraints(f"/dev/fd/{reading}") == [Projective()]
+        assert lp.load_constraints(f"/dev/fd/{reading}") == [lp.Projective()]
     finally:
         os.close(reading)
 
 
 def test_labels_that_are_not_known() -> None:
     asked = [
-        Unique(frozenset({"nsub", "obj"})),
-        Soft(Unique(frozenset({"nsub", "o*"})), 1.0),
-        Only(Leaf(frozenset({"pun"})), frozenset({"a"})),
-        LabelUnder("rot", frozenset({""})),
-        Arcs(required=((0, 1, None), (0, 2, "rot"))),
-        Projective(),
-        Span(1, 2),
+        lp.Unique(frozenset({"nsub", "obj"})),
+        lp.Soft(lp.Unique(frozenset({"nsub", "o*"})), 1.0),
+        lp.Only(lp.Leaf(frozenset({"pun"})), frozenset({"a"})),
+        lp.LabelUnder("rot", frozenset({""})),
+        lp.Arcs(required=((0, 1, None), (0, 2, "rot"))),
+        lp.Projective(),
+        lp.Span(1, 2),
     ]
     unknown = unknown_labels(asked, ["obj", "punct"])
     assert unknown == {3: frozenset({"pun"}), 4: frozenset({"rot"}), 5: frozenset({"rot"})}
@@ -260,4 +247,4 @@ def test_labels_that_are_not_known() -> None:
 
 def test_no_such_file() -> None:
     with pytest.raises(ValueError, match=r"none\.toml: no such file of constraints; those that come along are .*ud"):
-        load_constraints("none.toml")
+        lp.load_constraints("none.toml")

@@ -11,57 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuparse.lp import (
-    Arcs,
-    Box,
-    Children,
-    Constraint,
-    Coordination,
-    LabelUnder,
-    Projective,
-    Row,
-    Soft,
-    Span,
-    Unique,
-    Words,
-    best_constrained,
-)
+from gpuparse import lp
+from tests.lp.problems import LABELS, TAGS, random_constraints, sentence
 from tests.oracle import all_trees, has_crossing
 
-TAGS = ("NOUN", "VERB", "CCONJ", "PUNCT")
-FORMS = {"NOUN": "cat", "VERB": "runs", "CCONJ": "and", "PUNCT": ","}
-LABELS = {"nsubj": 0, "obj": 1, "conj": 2}
 
-
-def sentence(tags: list[str]) -> Words:
-    return Words(("", *(FORMS[tag] for tag in tags)), ("", *tags), LABELS)
-
-
-def random_constraints(rng: random.Random, n: int) -> list[Constraint]:
-    labels = frozenset(rng.sample(sorted(LABELS), rng.randint(1, 2)))
-    arc = (rng.randint(0, n), rng.randint(1, n), rng.choice([None, "obj"]))
-    first = rng.randint(1, n)
-    span = Span(first, rng.randint(first, n))
-    choices: list[Constraint] = [
-        Unique(labels),
-        Projective(),
-        Projective(labels),
-        Children(at_most=1, heads=frozenset({"NOUN"})),
-        Children(at_least=1, at_most=2, heads=frozenset({"VERB"}), labels=labels),
-        Children(at_most=0, heads=frozenset({"PUNCT"})),
-        Children(at_most=1, tags=frozenset({"PUNCT"})),
-        Coordination(symmetric=frozenset({"and"}), commas=frozenset({","})),
-        Coordination(asymmetric=frozenset({"and"})),
-        Coordination(symmetric=frozenset({"and"}), classes=(frozenset({"NOUN"}), frozenset({"VERB"}))),
-        LabelUnder("nsubj", frozenset({"VERB", ""})),
-        Arcs(required=(arc,)) if arc[0] != arc[1] else Arcs(),
-        Arcs(forbidden=(arc,)) if arc[0] != arc[1] else Arcs(),
-        span,
-    ]
-    return rng.sample(choices, rng.randint(0, 3))
-
-
-def by_enumeration(scores: np.ndarray, words: Words, constraints: list[Constraint], single_root: bool) -> float:
+def by_enumeration(scores: np.ndarray, words: lp.Words, constraints: list[lp.Constraint], single_root: bool) -> float:
     """The best score of all labelled trees, less what soft rows cost; every row of every constraint is looked at."""
     n, L = scores.shape[0] - 1, scores.shape[2]
     rows = [row for constraint in constraints for row in constraint.rows(words)]
@@ -78,7 +33,7 @@ def by_enumeration(scores: np.ndarray, words: Words, constraints: list[Constrain
     return best
 
 
-def cost(broken: list[Row], heads: list[int], labels: list[int]) -> float:
+def cost(broken: list[lp.Row], heads: list[int], labels: list[int]) -> float:
     """Of soft rows: of those that share one, the most."""
     groups: dict[object, list[float]] = {}
     for row in broken:
@@ -86,7 +41,7 @@ def cost(broken: list[Row], heads: list[int], labels: list[int]) -> float:
     return sum(map(max, groups.values()))
 
 
-def random_problem(seed: int) -> tuple[np.ndarray, Words, list[Constraint], bool]:
+def random_problem(seed: int) -> tuple[np.ndarray, lp.Words, list[lp.Constraint], bool]:
     """Scores, a sentence, constraints of which some are soft, and whether one root is wanted."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     n = rng.choice([1, 2, 3, 3, 4, 4, 5])
@@ -100,7 +55,7 @@ def random_problem(seed: int) -> tuple[np.ndarray, Words, list[Constraint], bool
     if seed % 5 == 0:
         scores = np.round(scores)  # many trees of the same score
     constraints = [
-        Soft(each, rng.choice([0.1, 0.5, 1.0, 3.0]) * scale) if rng.random() < 0.3 else each
+        lp.Soft(each, rng.choice([0.1, 0.5, 1.0, 3.0]) * scale) if rng.random() < 0.3 else each
         for each in random_constraints(rng, n)
     ]
     return scores, words, constraints, bool(seed % 2)
@@ -112,7 +67,7 @@ def test_certified_is_the_best_that_satisfies_everything(seed: int) -> None:
     best = by_enumeration(scores, words, constraints, single_root)
     rng = random.Random(seed)
     few = {"heads": rng.randint(1, 3), "labels": rng.randint(1, 2)}
-    found = best_constrained(scores, words, constraints, single_root=single_root, **few)
+    found = lp.best_constrained(scores, words, constraints, single_root=single_root, **few)
     assert found.certified
     assert found.score == pytest.approx(best, rel=1e-9, abs=1e-9)
     if best == -math.inf:
@@ -133,7 +88,7 @@ def test_some_of_these_problems_are_of_every_kind() -> None:
     found = []
     for seed in range(150):
         scores, words, constraints, single_root = random_problem(seed)
-        found.append(best_constrained(scores, words, constraints, single_root=single_root, heads=1, labels=1))
+        found.append(lp.best_constrained(scores, words, constraints, single_root=single_root, heads=1, labels=1))
     assert sum(each.penalty > 0 for each in found) > 5
     assert sum(each.heads is None for each in found) > 5
     assert sum(each.iterations > 2 for each in found) > 20
@@ -143,11 +98,11 @@ def test_some_of_these_problems_are_of_every_kind() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_start_changes_nothing_but_the_work(seed: int) -> None:
     scores, words, constraints, single_root = random_problem(seed)
-    plain = best_constrained(scores, words, constraints, single_root=single_root)
-    free = best_constrained(scores, words, single_root=single_root)
+    plain = lp.best_constrained(scores, words, constraints, single_root=single_root)
+    free = lp.best_constrained(scores, words, single_root=single_root)
     if free.heads is None or free.labels is None:
         return
-    started = best_constrained(scores, words, constraints, single_root=single_root, start=(free.heads, free.labels))
+    started = lp.best_constrained(scores, words, constraints, single_root=single_root, start=(free.heads, free.labels))
     assert started.certified and started.iterations <= plain.iterations
     assert started.score == pytest.approx(plain.score, rel=1e-9)
 
@@ -156,8 +111,8 @@ def test_without_growing_the_answer_is_of_the_few_and_says_so() -> None:
     kept = 0
     for seed in range(60):
         scores, words, constraints, single_root = random_problem(seed)
-        best = best_constrained(scores, words, constraints, single_root=single_root)
-        few = best_constrained(scores, words, constraints, single_root=single_root, heads=1, labels=1, grow=False)
+        best = lp.best_constrained(scores, words, constraints, single_root=single_root)
+        few = lp.best_constrained(scores, words, constraints, single_root=single_root, heads=1, labels=1, grow=False)
         assert few.score <= best.score + 1e-9 * max(1.0, abs(best.score)) if few.heads else True
         assert few.bound >= best.score - 1e-9 * max(1.0, abs(best.score))
         if few.certified:
@@ -170,10 +125,10 @@ def test_in_too_little_time_bounds_hold() -> None:
     rng = np.random.default_rng(3)
     words = sentence(["NOUN"] * 12)
     scores = rng.normal(size=(13, 13, 3))
-    best = best_constrained(scores, words, [Projective(), Children(at_most=2)])
+    best = lp.best_constrained(scores, words, [lp.Projective(), lp.Children(at_most=2)])
     assert best.certified
     for seconds in (1e-5, 1e-3, 5e-3, 2e-2):
-        found = best_constrained(scores, words, [Projective(), Children(at_most=2)], seconds=seconds)
+        found = lp.best_constrained(scores, words, [lp.Projective(), lp.Children(at_most=2)], seconds=seconds)
         assert found.bound >= best.score - 1e-9
         assert found.heads is None or found.score <= best.score + 1e-9
         assert not found.certified or found.score == pytest.approx(best.score)
@@ -183,9 +138,9 @@ def test_projective_rows_are_those_of_crossing_trees() -> None:
     words = sentence(["NOUN"] * 4)
     trees = all_trees(4, single_root=False, projective=False)
     for tree, crosses in zip(trees.tolist(), has_crossing(trees).tolist(), strict=True):
-        found = list(Projective().violated(words, tree, [-1, 0, 0, 0, 0]))
+        found = list(lp.Projective().violated(words, tree, [-1, 0, 0, 0, 0]))
         assert bool(found) == crosses
-        assert bool(found) == any(row.is_violated(tree, [-1, 0, 0, 0, 0]) for row in Projective().rows(words))
+        assert bool(found) == any(row.is_violated(tree, [-1, 0, 0, 0, 0]) for row in lp.Projective().rows(words))
 
 
 def test_violated_is_what_rows_say() -> None:
@@ -207,8 +162,8 @@ def test_a_long_sentence_looks_at_little() -> None:
     for m in range(1, n + 1):
         scores[m - 1, m, m % 3] += 12.0
     names = {f"l{k}": k for k in range(20)}
-    words = Words(("", *["w"] * n), ("", *["X"] * n), names)
-    found = best_constrained(scores, words, [Unique(frozenset(names)), Projective()])
+    words = lp.Words(("", *["w"] * n), ("", *["X"] * n), names)
+    found = lp.best_constrained(scores, words, [lp.Unique(frozenset(names)), lp.Projective()])
     assert found.certified and found.iterations < 20
     assert found.variables < scores.size / 4
 
@@ -216,13 +171,13 @@ def test_a_long_sentence_looks_at_little() -> None:
 def test_what_conflicts_is_named() -> None:
     words = sentence(["NOUN", "VERB", "NOUN"])
     scores = np.zeros((4, 4, 3))
-    asked: list[Constraint] = [
-        Unique(frozenset({"obj"})),
-        Arcs(required=((2, 1, None),)),
-        Arcs(required=((2, 3, None),)),
-        Children(at_most=1, heads=frozenset({"VERB"})),
+    asked: list[lp.Constraint] = [
+        lp.Unique(frozenset({"obj"})),
+        lp.Arcs(required=((2, 1, None),)),
+        lp.Arcs(required=((2, 3, None),)),
+        lp.Children(at_most=1, heads=frozenset({"VERB"})),
     ]
-    found = best_constrained(scores, words, asked)
+    found = lp.best_constrained(scores, words, asked)
     assert found.heads is None and found.certified and found.score == -math.inf
     assert set(found.conflict) == {"the arc 2 -> 1", "the arc 2 -> 3", "at most 1 child under word 2 ('runs')"}
 
@@ -230,101 +185,101 @@ def test_what_conflicts_is_named() -> None:
 def test_no_head_at_all() -> None:
     scores = np.zeros((3, 3, 3))
     scores[:, 2] = -np.inf
-    found = best_constrained(scores, sentence(["NOUN", "NOUN"]))
+    found = lp.best_constrained(scores, sentence(["NOUN", "NOUN"]))
     assert found.heads is None and found.certified and found.conflict == ("no head of word 2 ('cat')",)
 
 
 def test_no_time_is_no_certificate() -> None:
     scores = np.random.default_rng(0).normal(size=(9, 9, 3))
-    found = best_constrained(scores, sentence(["NOUN"] * 8), [Projective()], seconds=0.0)
+    found = lp.best_constrained(scores, sentence(["NOUN"] * 8), [lp.Projective()], seconds=0.0)
     assert not found.certified and found.heads is None
-    assert found.bound >= best_constrained(scores, sentence(["NOUN"] * 8), [Projective()]).score
+    assert found.bound >= lp.best_constrained(scores, sentence(["NOUN"] * 8), [lp.Projective()]).score
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_soft_crossings_are_paid_once(seed: int) -> None:
     """Five words: fractional solutions, whose cuts must not charge a crossing twice."""
     scores = np.round(np.random.default_rng(seed).normal(size=(6, 6, 1)), 1)
-    words = Words.of(list("abcde"))
-    asked: list[Constraint] = [Soft(Projective(), 0.5)]
-    found = best_constrained(scores, words, asked)
+    words = lp.Words.of(list("abcde"))
+    asked: list[lp.Constraint] = [lp.Soft(lp.Projective(), 0.5)]
+    found = lp.best_constrained(scores, words, asked)
     assert found.certified
     assert found.score == pytest.approx(by_enumeration(scores, words, asked, True), abs=1e-9)
 
 
-class Rows(Constraint):
+class Rows(lp.Constraint):
     """Rows as they are given."""
 
-    def __init__(self, *given: Row) -> None:
+    def __init__(self, *given: lp.Row) -> None:
         self.given = given
 
-    def rows(self, words: Words) -> Iterator[Row]:
+    def rows(self, words: lp.Words) -> Iterator[lp.Row]:
         return iter(self.given)
 
 
-ONE, TWO = (Box(frozenset({1})),), (Box(frozenset({2})),)
-ALL = Box(None, frozenset(range(4)))
+ONE, TWO = (lp.Box(frozenset({1})),), (lp.Box(frozenset({2})),)
+ALL = lp.Box(None, frozenset(range(4)))
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        (Row(ONE, -math.inf, 0, "x", 0.5, "s"), Row(TWO, 2, math.inf, "y", 0.5, "s")),  # above and below
-        (Row(ONE, -math.inf, 0, "x", 1.0, "s"), Row(TWO, -math.inf, 0, "y", 0.1, "s")),  # of two weights
-        (Row(ONE, 1, 1, "x", 0.4, "s"), Row(TWO, 1, 1, "y", 0.7, "s"), Row(TWO, 0, 0, "z", 0.3, "s")),
-        (Row((), -math.inf, -1, "nothing", 0.3), Row(ONE, 1, 3, "x")),
-        (Row((ALL,), 3, 3, "all"), Row(ONE, 1, 2, "x")),
-        (Row((Box(frozenset({1}), weight=1e6),), 1e-3, 1e6, "big"),),
-        (Row((Box(frozenset({1}), weight=1e6),), 1e-3, 1e6, "big", 1e-6),),
-        (Row((Box(frozenset({1}), weight=0.3), Box(frozenset({2}), weight=-0.7)), -0.5, 0.4, "odd", 0.9),),
+        (lp.Row(ONE, -math.inf, 0, "x", 0.5, "s"), lp.Row(TWO, 2, math.inf, "y", 0.5, "s")),  # above and below
+        (lp.Row(ONE, -math.inf, 0, "x", 1.0, "s"), lp.Row(TWO, -math.inf, 0, "y", 0.1, "s")),  # of two weights
+        (lp.Row(ONE, 1, 1, "x", 0.4, "s"), lp.Row(TWO, 1, 1, "y", 0.7, "s"), lp.Row(TWO, 0, 0, "z", 0.3, "s")),
+        (lp.Row((), -math.inf, -1, "nothing", 0.3), lp.Row(ONE, 1, 3, "x")),
+        (lp.Row((ALL,), 3, 3, "all"), lp.Row(ONE, 1, 2, "x")),
+        (lp.Row((lp.Box(frozenset({1}), weight=1e6),), 1e-3, 1e6, "big"),),
+        (lp.Row((lp.Box(frozenset({1}), weight=1e6),), 1e-3, 1e6, "big", 1e-6),),
+        (lp.Row((lp.Box(frozenset({1}), weight=0.3), lp.Box(frozenset({2}), weight=-0.7)), -0.5, 0.4, "odd", 0.9),),
     ],
 )
 @pytest.mark.parametrize("seed", range(12))
-def test_any_rows(rows: tuple[Row, ...], seed: int) -> None:
+def test_any_rows(rows: tuple[lp.Row, ...], seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(4, 4, 1))
-    words = Words.of(list("abc"))
-    found = best_constrained(scores, words, [Rows(*rows)])
+    words = lp.Words.of(list("abc"))
+    found = lp.best_constrained(scores, words, [Rows(*rows)])
     best = by_enumeration(scores, words, [Rows(*rows)], True)
     assert found.certified and found.score == pytest.approx(best, abs=1e-9)
 
 
 def test_rows_that_cannot_be() -> None:
-    words, scores = Words.of(list("abc")), np.zeros((4, 4, 1))
+    words, scores = lp.Words.of(list("abc")), np.zeros((4, 4, 1))
     for change, message in (
         ({"weight": -1.0}, "'x': weight is -1"),
         ({"weight": math.nan}, "'x': weight is nan"),
         ({"low": 2}, "'x': low is 2, high is 1"),
-        ({"boxes": (Box(weight=math.inf),)}, "'x': a box's weight is not finite"),
+        ({"boxes": (lp.Box(weight=math.inf),)}, "'x': a box's weight is not finite"),
     ):
         with pytest.raises(ValueError, match=message):
-            Row(**{"boxes": ONE, "low": 0, "high": 1, "why": "x", **change})
-    far = Row((Box(frozenset({7})),), 1, 1, "far")
+            lp.Row(**{"boxes": ONE, "low": 0, "high": 1, "why": "x", **change})
+    far = lp.Row((lp.Box(frozenset({7})),), 1, 1, "far")
     with pytest.raises(ValueError, match=r"row 'far': 7 is not in 0\.\.3"):
-        best_constrained(scores, words, [Rows(far)])
+        lp.best_constrained(scores, words, [Rows(far)])
 
 
 def test_far_apart_scores_are_certified_to_the_last() -> None:
     """What all trees have in common, however large, takes nothing from the certificate."""
-    words = Words.of(list("abcd"))
-    asked: list[Constraint] = [Soft(Children(at_least=1), 1e9)]  # some word has no child
+    words = lp.Words.of(list("abcd"))
+    asked: list[lp.Constraint] = [lp.Soft(lp.Children(at_least=1), 1e9)]  # some word has no child
     for seed in range(40):
         scores = np.random.default_rng(seed).normal(size=(5, 5, 1))
-        found = [best_constrained(scores, words, asked, heads=heads) for heads in (1, 9)]
+        found = [lp.best_constrained(scores, words, asked, heads=heads) for heads in (1, 9)]
         assert all(each.certified for each in found)
         assert found[0].score == pytest.approx(found[1].score, rel=0, abs=1e-5)
-        far = best_constrained(scores + 1e9, words, [Children(at_most=1)], heads=1)
-        near = best_constrained(scores, words, [Children(at_most=1)])
+        far = lp.best_constrained(scores + 1e9, words, [lp.Children(at_most=1)], heads=1)
+        near = lp.best_constrained(scores, words, [lp.Children(at_most=1)])
         assert far.certified and far.score - 4e9 == pytest.approx(near.score, rel=0, abs=1e-5)
 
 
 def test_conflicts_have_nothing_needless() -> None:
-    words, scores = Words.of(list("abc")), np.zeros((4, 4, 1))
-    found = best_constrained(scores, words, [Children(at_least=1)])
+    words, scores = lp.Words.of(list("abc")), np.zeros((4, 4, 1))
+    found = lp.best_constrained(scores, words, [lp.Children(at_least=1)])
     assert sorted(found.conflict) == [
         f"at least 1 child under word {k} ({w!r})" for k, w in ((1, "a"), (2, "b"), (3, "c"))
     ]
-    named = Row((ALL,), 7, 9, "a cycle of my own")
-    assert best_constrained(scores, words, [Rows(named)]).conflict == ("a cycle of my own",)
+    named = lp.Row((ALL,), 7, 9, "a cycle of my own")
+    assert lp.best_constrained(scores, words, [Rows(named)]).conflict == ("a cycle of my own",)
 
 
 def test_conflicts_conflict_and_none_can_be_left_out() -> None:
@@ -333,7 +288,7 @@ def test_conflicts_conflict_and_none_can_be_left_out() -> None:
         scores, words, constraints, single_root = random_problem(seed)
         if not np.isfinite(scores[:, 1:]).all() or len(words.forms) > 5:
             continue
-        found = best_constrained(scores, words, constraints, single_root=single_root)
+        found = lp.best_constrained(scores, words, constraints, single_root=single_root)
         if found.heads is not None:
             continue
         looked_at += 1
@@ -357,26 +312,26 @@ def test_conflicts_conflict_and_none_can_be_left_out() -> None:
         ({"scores": np.zeros((3, 3, 1))}, "words: 3, but scores are of 2"),
         ({"scores": np.zeros((4, 4))}, r"scores must have shape \[N, N, L\]"),
         ({"constraints": "ud"}, "constraints is 'ud'; read files of them by lp.load_constraints"),
-        ({"constraints": Projective()}, "constraints must be a list of them, got Projective"),
+        ({"constraints": lp.Projective()}, "constraints must be a list of them, got Projective"),
         ({"constraints": [3]}, r"constraints\[0\] must be a constraint"),
-        ({"constraints": [Span(1, 7)]}, "7"),
+        ({"constraints": [lp.Span(1, 7)]}, "7"),
     ],
 )
 def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
-    given = {"scores": np.zeros((4, 4, 1)), "words": Words.of(list("abc")), **change}
+    given = {"scores": np.zeros((4, 4, 1)), "words": lp.Words.of(list("abc")), **change}
     with pytest.raises(ValueError, match=message):
-        best_constrained(given.pop("scores"), given.pop("words"), **given)
+        lp.best_constrained(given.pop("scores"), given.pop("words"), **given)
 
 
 def test_no_words_and_one_word() -> None:
-    none = best_constrained(np.zeros((1, 1, 1)), Words.of([]))
+    none = lp.best_constrained(np.zeros((1, 1, 1)), lp.Words.of([]))
     assert none.certified and none.heads == [-1] and none.score == 0.0
-    one = best_constrained(np.ones((2, 2, 1)), Words.of(["a"]), (c for c in [Projective()]))
+    one = lp.best_constrained(np.ones((2, 2, 1)), lp.Words.of(["a"]), (c for c in [lp.Projective()]))
     assert one.certified and one.heads == [-1, 0] and one.score == 1.0
 
 
 def test_labels_that_a_model_does_not_know_ask_for_nothing() -> None:
     words = sentence(["NOUN", "VERB"])
     unknown = frozenset({"vocative"})
-    for constraint in (Children(at_least=1, labels=unknown), Unique(unknown), LabelUnder("vocative", unknown)):
+    for constraint in (lp.Children(at_least=1, labels=unknown), lp.Unique(unknown), lp.LabelUnder("vocative", unknown)):
         assert not list(constraint.rows(words))

@@ -11,7 +11,7 @@ import pytest
 from gpuparse.lp.constrained import penalty
 from gpuparse.lp.master import Master
 from gpuparse.lp.rows import Row
-from tests.lp.test_ilp import LABELS, TAGS, random_constraints, sentence
+from tests.lp.problems import LABELS, TAGS, random_constraints, sentence
 from tests.oracle import all_trees
 
 

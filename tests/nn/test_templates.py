@@ -19,7 +19,6 @@ from gpuparse.nn.templates.atoms import bucket, mix
 from gpuparse.parts import KINDS, Kind, Parts, legal_pairs, legal_triples
 from gpuparse.trees import is_word
 from tests.nn import templates_oracle as oracle
-from tests.test_fake_cuda import guard as guard
 
 LENGTHS = (9, 1, 4, 14)
 ARCS = read_templates("""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,7 +12,9 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from gpuparse.plain import eisner, generic, matrix_tree, mst, semiring
-from tests.oracle import Enumeration, all_trees, count, is_tree, never_read, random_instance
+from tests.oracle import Enumeration, count, is_tree, never_read, random_instance
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 NEG_INF = float("-inf")
 LOG_PARTITION = {True: eisner.log_partition, False: matrix_tree.log_partition}  # by `projective`
@@ -21,15 +22,6 @@ ARGMAX = {True: eisner.argmax, False: mst.mst}
 
 roots = pytest.mark.parametrize("single_root", [True, False], ids=["single", "multi"])
 families = pytest.mark.parametrize("projective", [True, False], ids=["projective", "nonprojective"])
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small only lose by threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def enumerate_batch(arcs: Tensor, lengths: Tensor, *, single_root: bool, projective: bool) -> list[Enumeration]:
@@ -57,42 +49,6 @@ def check_heads(heads: Tensor, lengths: Tensor) -> None:
     assert heads.dtype == torch.int64
     assert bool(((heads >= 0) == word).all())
     assert bool((heads <= lengths[:, None]).all())
-
-
-# ---------------------------------------------------------------------------------------- the oracle itself
-
-
-@roots
-@families
-@pytest.mark.parametrize("n", range(1, 6))
-def test_oracle_counts(n: int, single_root: bool, projective: bool) -> None:
-    trees = all_trees(n, single_root=single_root, projective=projective)
-    assert len(trees) == count(n, single_root=single_root, projective=projective)
-    assert len(trees.unique(dim=0)) == len(trees)
-
-
-def test_oracle_known_counts() -> None:
-    def counts(*, single_root: bool, projective: bool) -> list[int]:
-        return [len(all_trees(n, single_root=single_root, projective=projective)) for n in range(1, 6)]
-
-    assert counts(single_root=False, projective=True) == [1, 3, 12, 55, 273]
-    assert counts(single_root=True, projective=True) == [1, 2, 7, 30, 143]
-    assert counts(single_root=False, projective=False) == [1, 3, 16, 125, 1296]
-    assert counts(single_root=True, projective=False) == [1, 2, 9, 64, 625]
-
-
-def test_oracle_is_consistent() -> None:
-    """Entropy = log Z - E[score], KL(p, p) = 0, KL = cross-entropy - entropy, log-probabilities sum to 1."""
-    p, q = (
-        Enumeration(random_instance(s, batch=1, forbidden=f, poison=False)[0][0], single_root=True, projective=False)
-        for s, f in ((0, 0.3), (1, 0.0))
-    )
-    scores = torch.where(p.probs > 0, p.scores, 0.0)
-    close(p.entropy, p.log_partition - (p.probs * scores).sum())
-    close(p.kl(p), torch.zeros((), dtype=torch.float64))
-    close(p.kl(q), -(p.probs * (q.scores - q.log_partition)).sum() - p.entropy)
-    assert q.kl(p) == math.inf
-    close(sum(p.log_prob(t).exp() for t in p.trees), torch.ones((), dtype=torch.float64))  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------------------- the sums

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from gpuparse.cli.render import render
 from gpuparse.data.conllu import Sentence, write_conllu
-from tests.render.test_page import GOLD, WRONG, corpus
+from tests.render.drawings import GOLD, WRONG, corpus
 
 
 @pytest.fixture

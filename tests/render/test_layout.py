@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuparse.render.layout import Arc, arc_levels, place
-from tests.test_render import is_projective, trees
+from tests.render.drawings import is_projective, trees
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:

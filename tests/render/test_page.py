@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import io
 import itertools
-import random
 import re
 from html import unescape
 from html.parser import HTMLParser
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -14,46 +12,8 @@ import pytest
 from gpuparse.data.conllu import ConlluError, Sentence, read_conllu, write_conllu
 from gpuparse.evaluate import evaluate
 from gpuparse.render import parses, write_page
-from tests.render.test_svg import SVG, arcs, groups, texts
-
-WORDS = ["We", "saw", "the", "man"]
-GOLD = Sentence.from_words(
-    WORDS,
-    ["PRON", "VERB", "DET", "NOUN"],
-    lemmas=["we", "see", "the", "man"],
-    heads=[2, 0, 4, 2],
-    deprels=["nsubj", "root", "det", "obj"],
-    comments=["# sent_id = a-1", "# text = We saw the man"],
-)
-WRONG = GOLD.with_parse([2, 0, 2, 2], ["nsubj", "root", "det", "iobj"], {"Confidence": ["0.9", "1", "0.25", "0.5"]})
-
-
-def random_sentence(source: random.Random, number: int) -> Sentence:
-    count = source.randint(1, 12)
-    order = list(range(1, count + 1))
-    source.shuffle(order)
-    heads = [0] * count
-    for i, word in enumerate(order[1:], 1):
-        heads[word - 1] = source.choice(order[:i])
-    labels = ["root" if head == 0 else source.choice(["obj", "nsubj", "obl:tmod", "obl"]) for head in heads]
-    words = ["".join(source.choices("abcdefgé", k=source.randint(1, 9))) for _ in range(count)]
-    return Sentence.from_words(words, ["X"] * count, heads=heads, deprels=labels, comments=[f"# sent_id = {number}"])
-
-
-def changed(sentence: Sentence, source: random.Random) -> Sentence:
-    """Some other tree, some other labels."""
-    other = random_sentence(source, 0)
-    while len(other) != len(sentence):
-        other = random_sentence(source, 0)
-    labels = [b if source.random() < 0.4 else a for a, b in zip(sentence.deprels, other.deprels, strict=True)]
-    labels = ["root" if head == 0 else label for head, label in zip(other.heads, labels, strict=True)]
-    return sentence.with_parse(other.heads, labels)
-
-
-def corpus(size: int, seed: int = 1) -> tuple[list[Sentence], list[Sentence]]:
-    source = random.Random(seed)
-    gold = [random_sentence(source, i) for i in range(size)]
-    return gold, [changed(sentence, source) if source.random() < 0.5 else sentence for sentence in gold]
+from tests.render.drawings import GOLD, SVG, WORDS, WRONG, arcs, corpus, groups, texts
+from tests.treebanks import treebank
 
 
 def page(*sentences: Sentence, **options) -> str:
@@ -322,15 +282,9 @@ def test_wrong_arguments(options, message):
         page(WRONG, **options)
 
 
-TREEBANKS = Path(__file__).parents[3] / "shared" / "treebanks"
-
-
 @pytest.mark.parametrize("name", ["hu_szeged-ud-dev", "it_isdt-ud-dev"])
 def test_real_sentences(name):
-    path = TREEBANKS / f"{name}.conllu"
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    sentences = list(itertools.islice(read_conllu(path), 60))
+    sentences = list(itertools.islice(read_conllu(treebank(name)), 60))
     html = page(*sentences, gold=sentences)
     for root, sentence in zip(drawings(html), sentences, strict=True):
         assert arcs(root) == list(enumerate(sentence.heads, 1))

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuparse.render import Token, outcomes, tree_svg
-from tests.test_render import trees
+from tests.render.drawings import SVG, arcs, groups, texts, trees
 
-SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["We", "saw", "the", "man"]
 HEADS = [-1, 2, 0, 4, 2]
 LABELS = ["nsubj", "root", "det", "obj"]
@@ -19,19 +18,6 @@ LABELS = ["nsubj", "root", "det", "obj"]
 
 def parse(svg: str) -> ElementTree.Element:
     return ElementTree.fromstring(svg)
-
-
-def groups(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
-    return [g for g in root.iter(f"{SVG}g") if kind in g.get("class", "").split()]
-
-
-def arcs(root: ElementTree.Element, kind: str = "a") -> list[tuple[int, int]]:
-    """(modifier, head) of the arcs of a kind, sorted: a all, x wrong, g missed, l wrong label, s other subtype."""
-    return sorted((int(g.get("data-m", "")), int(g.get("data-h", ""))) for g in groups(root, kind))
-
-
-def texts(element: ElementTree.Element) -> list[str]:
-    return ["".join(text.itertext()) for text in element.iter(f"{SVG}text")]
 
 
 def label_of(root: ElementTree.Element, word: int, kind: str = "a") -> str:

@@ -20,6 +20,8 @@ from gpuparse.train.objectives import label_loss
 from gpuparse.train.treebank import is_projective
 from tests.train.small import NO_DROPOUT, TEMPLATES, batch_of, config, parser_and_batch, sentences
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SECOND = ("training.projective=true", "scorer.grandparents=3", "scorer.siblings=3")
 OBJECTIVES = {
     "nll": ("training.objective=nll",),
@@ -35,14 +37,6 @@ OBJECTIVES = {
     "second order, templates": ("training.objective=nll", *TEMPLATES, *SECOND),
 }
 objectives = pytest.mark.parametrize("objective", OBJECTIVES)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def learner_and_batch(*overrides):
