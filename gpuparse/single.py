@@ -125,6 +125,8 @@ def total(terms: Iterable[float]) -> float:
 
 def total_up(terms: Sequence[float]) -> float:
     """A number that is not below the sum; NaN where a term is."""
+    if math.inf in terms:
+        return math.inf
     try:
         return float(np.nextafter(math.fsum(terms), math.inf))
     except OverflowError:  # to one side or the other
@@ -132,11 +134,10 @@ def total_up(terms: Sequence[float]) -> float:
 
 
 def plus(first: Any, *terms: Any) -> Any:
-    """A sum, every step of it rounded up; -inf only where a term is, not where doubles end."""
+    """A sum, every step of it rounded up; -inf where a term is, and only there, not where doubles end."""
     for term in terms:
-        found = first + term
-        lost = np.isneginf(found) & ~np.isneginf(first) & ~np.isneginf(term)
-        first = np.where(lost, -MOST, up(found))
+        never = np.isneginf(first) | np.isneginf(term)
+        first = np.where(never, -np.inf, np.maximum(up(first + term), -MOST))
     return first
 
 

@@ -121,8 +121,9 @@ def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
         if arcs[np.ix_(~inside, inside)].max(initial=-math.inf) > -math.inf:
             raise ValueError("a set of words has no such price")
         return -math.inf
-    entered = (~leaf.sets).T.astype(np.float64) @ (leaf.sets * leaf.set_prices[:, None])
-    arcs = up(arcs + up(entered * (1.0 + (len(leaf.sets) + 1) * 2.0**-51)))
+    unit = 2.0**-64 if leaf.set_prices.sum() > 2.0**900 else 1.0  # in which no sum leaves the range of doubles
+    entered = (~leaf.sets).T.astype(np.float64) @ (leaf.sets * (unit * leaf.set_prices[:, None]))
+    arcs = up(unit * arcs + up(entered * (1.0 + (len(leaf.sets) + 1) * 2.0**-51))) / unit
     terms += (-leaf.set_prices).tolist()
     return total_up([*terms, *arcs[:, 1:].max(0).tolist()])
 
@@ -181,7 +182,8 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
         if must.any():
             less = np.where(must, np.minimum(child, 0.0), 0.0)[..., 1:]
             lost = np.where(np.isneginf(less).any(2), -np.inf, np.maximum(less.sum(2), -MOST))
-            found, size = plus(found, lost), size - np.where(np.isneginf(less), 0.0, less).sum(2)
+            size = np.minimum(size - np.where(np.isneginf(less), 0.0, less).sum(2), MOST)
+            found = plus(found, lost)
         found = up(found + size * ((N + 1) * 2.0**-51)).T.copy()
     for p, side in itertools.product(range(0 if siblings is None else N), (1, -1)):
         assert siblings is not None
