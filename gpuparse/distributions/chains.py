@@ -250,7 +250,8 @@ def _kl(p: ChainDistribution, q: ChainDistribution) -> Float[Tensor, " B"]:
     difference = [_finite(x) - _finite(y) for x, y in ((a.unary, b.unary), (pairs, other))]
     value = b._sums("log_partition") - a._sums("log_partition")
     scale = 1.0
-    if p._large or q._large:  # directions that derivatives can be taken along
+    if p._large or q._large:  # directions that derivatives can be taken along, without what no chain of weight has
+        difference[0] = torch.where(a._sums("marginals").detach() > 0, difference[0], 0.0)
         scale = 2.0 ** math.ceil(math.log2(max(1.0, *(abs(x) for d in difference for x in span(d)))))
         difference = [x / scale for x in difference]
     along = chains.value(a.unary, pairs, a.lengths, a.trigrams_in_a_row, [(difference[0], difference[1])])
