@@ -149,7 +149,7 @@ class ChainDistribution(StructuredDistribution):
         by = [_finite(x) - _finite(y) for x, y in ((self.unary, q.unary), (mine, other))]
         scale = 1.0
         if large:  # directions that derivatives can be taken along, without what no chain of weight has
-            by[0] = torch.where(self._sums("marginals").detach() > 0, by[0], 0.0)
+            by[0] = torch.where(self.marginals.detach() > 0, by[0], 0.0)
             scale = 2.0 ** math.ceil(math.log2(max(1.0, *(abs(x) for d in by for x in span(d)))))
             by = [x / scale for x in by]
         return self._sums(LOG_Z), scale * self._along(by[0], by[1], mine)
