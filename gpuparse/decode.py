@@ -31,6 +31,7 @@ from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.parts import KINDS, Kind
 from gpuparse.proofs import Proof
 from gpuparse.proving import prove
+from gpuparse.quote import quoted
 from gpuparse.scores import Scores
 from gpuparse.shifts import best_tree
 from gpuparse.trees import as_flag, no_tree_error
@@ -84,6 +85,9 @@ class Method:
         return tuple(name for name in names if name not in ("projective", "single_root", "proof"))
 
 
+FLAGS = ("exact", "fallback", "grow", "lazy_rows")
+
+
 def decode(
     scores: Scores,
     method: str = "auto",
@@ -131,9 +135,10 @@ def decode(
     unknown = [name for name in options if name not in METHODS[chosen].options]
     if unknown:
         known = ", ".join(METHODS[chosen].options)
-        raise ValueError(f'method "{chosen}" has no option {unknown[0]!r}; it has {known or "none"}')
+        raise ValueError(f'method "{chosen}" has no option {quoted(unknown[0])}; it has {known or "none"}')
     if method == "auto" and "fallback" in METHODS[chosen].options:
         options = {"fallback": True, **options}
+    options |= {name: as_flag(options[name], name) for name in FLAGS if name in options}
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
     asked: dict[str, Any] = {**trees, "every_tree": "constraints" not in options}
     near = without_impossible(scores, **asked)
@@ -162,7 +167,7 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
             )
         return next((name for name in able if set(options) <= set(METHODS[name].options)), able[0])
     if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {method!r}")
+        raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {quoted(method)}")
     if projective and method not in trees:
         instead = " or ".join(f'"{name}"' for name in able or trees)
         raise ValueError(f'method "{method}" finds non-projective trees; for projective=True use {instead}')
@@ -302,6 +307,8 @@ def _ilp(
     soft constraints cost, ``stats["penalty"]``.
     """
     asked = as_constraints(constraints)
+    if words is not None and not isinstance(words, Sequence):
+        raise ValueError(f"words must be a list, what constraints see of each sentence, got {quoted(words)}")
     if words is None or not all(isinstance(w, Words) and w.labels for w in words):
         _check_names(asked, scores)
     if words is None:
@@ -343,7 +350,7 @@ def _dd(
     check_step(step)
     for name, value, least in (("iterations", iterations, 1), ("nodes", nodes, 0)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
+            raise ValueError(f"{name} must be a whole number from {least} on, got {quoted(value)}")
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if not scores.second_order:
         return easy
@@ -372,7 +379,9 @@ def _ppc(
     _check_seconds(time_limit)
     _check_threads(threads)
     if polytope not in PRICED:
-        raise ValueError(f'polytope must be one of {", ".join(PRICED)} (others go with method "lp"), got {polytope!r}')
+        raise ValueError(
+            f'polytope must be one of {", ".join(PRICED)} (others go with method "lp"), got {quoted(polytope)}'
+        )
     parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:
@@ -396,9 +405,9 @@ def _lp(
     """The same linear program with every grandparent in it, solved at once: what "ppc" is compared with."""
     _check_seconds(time_limit)
     if polytope not in POLYTOPES:
-        raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {polytope!r}")
+        raise ValueError(f"polytope must be one of {', '.join(POLYTOPES)}, got {quoted(polytope)}")
     if lazy_rows and polytope not in PRICED:
-        raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {polytope!r}")
+        raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {quoted(polytope)}")
     parts = scores.grandparents
     easy = _first_order(scores.first_order(), MATRIX_TREE, projective=False, single_root=single_root)
     if parts is None:
@@ -410,12 +419,12 @@ def _lp(
 
 def _check_seconds(time_limit: float) -> None:
     if not isinstance(time_limit, (int, float)) or not time_limit >= 0:
-        raise ValueError(f"time_limit must be a number of seconds from 0 on, got {time_limit!r}")
+        raise ValueError(f"time_limit must be a number of seconds from 0 on, got {quoted(time_limit)}")
 
 
 def _check_threads(threads: int | None) -> None:
     if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"threads must be a whole number from 1 on, got {threads!r}")
+        raise ValueError(f"threads must be a whole number from 1 on, got {quoted(threads)}")
 
 
 def _relaxed(scores: Scores, found: Solved, possible: Bool[Tensor, " B"]) -> Parse:
