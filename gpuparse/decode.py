@@ -29,6 +29,7 @@ from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.parse import Parse
 from gpuparse.parts import KINDS, Kind
 from gpuparse.proving import prove
+from gpuparse.quote import quoted
 from gpuparse.scores import Scores
 from gpuparse.trees import as_flag
 
@@ -90,7 +91,7 @@ def decode(
     known = METHODS[chosen].options
     for name in options:
         if name not in known:
-            raise ValueError(f'method "{chosen}" has no option {name!r}; it has {", ".join(known) or "none"}')
+            raise ValueError(f'method "{chosen}" has no option {quoted(name)}; it has {", ".join(known) or "none"}')
     for name, value in options.items():
         if (check := known[name].check) is not None:
             check(value, name)
@@ -124,7 +125,7 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
             )
         return next((name for name in able if set(options) <= set(METHODS[name].options)), able[0])
     if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {method!r}")
+        raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {quoted(method)}")
     if projective and method not in trees:
         instead = " or ".join(f'"{name}"' for name in able or trees)
         raise ValueError(f'method "{method}" finds non-projective trees; for projective=True use {instead}')
@@ -235,7 +236,7 @@ def _relaxed(scores: Scores, single_root: bool, solve: Callable[[Bool[Tensor, " 
 
 def _seconds(value: Any, name: str) -> None:
     if not isinstance(value, (int, float)) or not value >= 0:
-        raise ValueError(f"{name} must be a number of seconds from 0 on, got {value!r}")
+        raise ValueError(f"{name} must be a number of seconds from 0 on, got {quoted(value)}")
 
 
 def _whole(least: int, or_none: bool = False) -> Check:
@@ -245,7 +246,7 @@ def _whole(least: int, or_none: bool = False) -> Check:
         if or_none and value is None:
             return
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
+            raise ValueError(f"{name} must be a whole number from {least} on, got {quoted(value)}")
 
     return check
 
@@ -255,7 +256,7 @@ def _one_of(names: Collection[str], others: str = "") -> Check:
 
     def check(value: Any, name: str) -> None:
         if value not in names:
-            raise ValueError(f"{name} must be one of {', '.join(names)}{others}, got {value!r}")
+            raise ValueError(f"{name} must be one of {', '.join(names)}{others}, got {quoted(value)}")
 
     return check
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -365,3 +366,28 @@ def test_no_device_mix_and_no_wait(guard: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).resolve().parents[1])
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == f"{16 * sum(not method.waits for method in METHODS.values())} ok"
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("dd", {"exact": "yes"}), ("dd", {"fallback": 3}), ("ilp", {"grow": "x"}), ("lp", {"lazy_rows": 3})],
+)
+def test_flags_are_true_or_false(method: str, options: dict[str, Any]) -> None:
+    scores = Scores(torch.zeros(1, 3, 3), grandparents=torch.zeros(1, 3, 3, 3))
+    with pytest.raises(ValueError, match=next(iter(options))):
+        decode(scores, method, **options)
+
+
+def test_messages_quote_little() -> None:
+    scores = Scores(torch.zeros(1, 3, 3), grandparents=torch.zeros(1, 3, 3, 3))
+    wrong: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("x" * 5000, {}),
+        ("ppc", {"polytope": "x\x1b[31m" * 1000}),
+        ("dd", {"y" * 5000: 1}),
+    )
+    for method, options in wrong:
+        with pytest.raises(ValueError, match=r"method|polytope") as refused:
+            decode(scores, method, **options)
+        assert len(str(refused.value)) < 500 and "\x1b" not in str(refused.value)
+    with pytest.raises(ValueError, match="words must be a list"):
+        decode(Scores(torch.zeros(1, 3, 3)), "ilp", words=3)
