@@ -18,6 +18,7 @@ from gpuparse.lp.ilp import best_constrained
 from gpuparse.lp.second_order import SecondOrder, hopeful
 from gpuparse.parse import Parse
 from gpuparse.proofs import Leaf
+from gpuparse.quote import quoted
 from gpuparse.scores import Scores
 
 COUNTS = ("solved", "infeasible", "variables", "rows", "branched")
@@ -46,6 +47,8 @@ def under_constraints(
     With ``start``, the answer of any method without constraints, no best trees are looked for but its own are taken.
     """
     asked = as_constraints(constraints)
+    if words is not None and not isinstance(words, Sequence):
+        raise ValueError(f"words must be a list, what constraints see of each sentence, got {quoted(words)}")
     if words is None or not all(isinstance(w, Words) and w.labels for w in words):
         _check_names(asked, scores)
     if words is None:
