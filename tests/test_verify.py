@@ -482,3 +482,21 @@ def test_files_that_hold_no_proof(tmp_path: Path) -> None:
         assert len(str(refused.value)) < 500
     with pytest.raises(IsADirectoryError, match=str(tmp_path)):
         gp.Proof({}).save(tmp_path)
+
+
+def test_pairs_at_the_end_of_the_range_are_not_forbidden() -> None:
+    """A penalty that takes a finite pair out of the range of doubles must not make of it one that no tree has."""
+    least = float(np.finfo(np.float64).min)
+    pairs = torch.full((1, 4, 4, 4), least, dtype=torch.float64)
+    pairs[0, 0, 1, 2], pairs[0, 0, 1, 3] = 0.0, least / 2  # the best tree: 0 -> 1, 1 -> 2, 1 -> 3
+    scores = gp.Scores(torch.zeros(1, 4, 4, dtype=torch.float64), grandparents=pairs)
+    found = gp.decode(scores, "ppc", exact=True, proof=True)
+    assert found.heads.tolist() == [[-1, 0, 1, 1]]
+    worse = torch.tensor([[-1, 0, 1, 2]])
+    score = scores.tree_score(worse)
+    assert bool(score.isfinite().all())
+    arcs = ((0, 1), (1, 2), (1, 3))  # the one head of every word, so that its pairs must be paid for
+    paths = [[*((*arc, -1, 1) for arc in arcs[:k]), *((*arc, -1, 0) for arc in arcs[k : k + 1])] for k in range(4)]
+    y = np.full((4, 4), 1.6e308)
+    leaves = tuple(Leaf(path_of(path), y, root=np.array(1.6e308)) for path in paths)
+    _refused(replace(found, heads=worse, score=score, bound=score, proof=gp.Proof({0: leaves})), "more than", scores)
