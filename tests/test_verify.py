@@ -484,19 +484,21 @@ def test_files_that_hold_no_proof(tmp_path: Path) -> None:
         gp.Proof({}).save(tmp_path)
 
 
-def test_pairs_at_the_end_of_the_range_are_not_forbidden() -> None:
-    """A penalty that takes a finite pair out of the range of doubles must not make of it one that no tree has."""
+def test_a_pair_that_a_penalty_takes_out_of_range() -> None:
+    """Of two trees the worse one, with a penalty that would make the pair of the better one -inf."""
     least = float(np.finfo(np.float64).min)
-    pairs = torch.full((1, 4, 4, 4), least, dtype=torch.float64)
-    pairs[0, 0, 1, 2], pairs[0, 0, 1, 3] = 0.0, least / 2  # the best tree: 0 -> 1, 1 -> 2, 1 -> 3
-    scores = gp.Scores(torch.zeros(1, 4, 4, dtype=torch.float64), grandparents=pairs)
+    pairs = torch.zeros(1, 3, 3, 3, dtype=torch.float64)
+    pairs[0, 0, 1, 2], pairs[0, 0, 2, 1] = least / 2, least
+    scores = gp.Scores(torch.zeros(1, 3, 3, dtype=torch.float64), grandparents=pairs)
     found = gp.decode(scores, "ppc", exact=True, proof=True)
-    assert found.heads.tolist() == [[-1, 0, 1, 1]]
-    worse = torch.tensor([[-1, 0, 1, 2]])
-    score = scores.tree_score(worse)
-    assert bool(score.isfinite().all())
-    arcs = ((0, 1), (1, 2), (1, 3))  # the one head of every word, so that its pairs must be paid for
-    paths = [[*((*arc, -1, 1) for arc in arcs[:k]), *((*arc, -1, 0) for arc in arcs[k : k + 1])] for k in range(4)]
-    y = np.full((4, 4), 1.6e308)
-    leaves = tuple(Leaf(path_of(path), y, root=np.array(1.6e308)) for path in paths)
-    _refused(replace(found, heads=worse, score=score, bound=score, proof=gp.Proof({0: leaves})), "more than", scores)
+    assert found.heads.tolist() == [[-1, 0, 1]]
+    one, other = np.zeros((3, 3)), np.zeros((3, 3))
+    one[1, 2], other[2, 1], other[1, 2] = 1.6e308, least, -1e308
+    leaves = (
+        Leaf(path_of([(0, 1, -1, 1), (0, 2, -1, 0)]), one),
+        Leaf(path_of([(0, 1, -1, 1), (0, 2, -1, 1)]), np.zeros((3, 3)), root=np.array(-least)),
+        Leaf(path_of([(0, 1, -1, 0)]), other),
+    )
+    worse = torch.tensor([least], dtype=torch.float64)
+    forged = replace(found, heads=torch.tensor([[-1, 2, 0]]), score=worse, bound=worse, proof=gp.Proof({0: leaves}))
+    _refused(forged, "no tree scores more than", scores)
