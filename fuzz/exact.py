@@ -83,6 +83,14 @@ class Truth:
         values = [self.known[part] for part in parts]
         return -math.inf if None in values else as_float(sum(values) - self.best)  # type: ignore[arg-type]
 
+    def size(self, parts: Iterable[Part]) -> float:
+        """The sizes of a structure's parts, added up."""
+        return as_float(sum(abs(self.known[part] or 0) for part in parts))
+
+    @property
+    def size_of_best(self) -> float:
+        return self.size(self.structures[self.scores.index(self.best)])
+
     def log_prob(self, parts: Iterable[Part]) -> float:
         return self.below_best(parts) - math.log(self.total)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -121,6 +121,8 @@ def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
         if arcs[np.ix_(~inside, inside)].max(initial=-math.inf) > -math.inf:
             raise ValueError("a set of words has no such price")
         return -math.inf
+    if not len(leaf.sets):
+        return total_up([*terms, *arcs[:, 1:].max(0).tolist()])
     unit = 2.0**-64 if leaf.set_prices.sum() > 2.0**900 else 1.0  # in which no sum leaves the range of doubles
     entered = (~leaf.sets).T.astype(np.float64) @ (leaf.sets * (unit * leaf.set_prices[:, None]))
     arcs = up(unit * arcs + up(entered * (1.0 + (len(leaf.sets) + 1) * 2.0**-51))) / unit
@@ -131,7 +133,7 @@ def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
 def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> tuple[Doubles, list[float]]:
     """The arcs of which every word has one, with all that they bring and pay [N, N], and what comes besides."""
     table = plus(sentence.arcs[:, :, None], sentence.labels)
-    grandparents, terms, y = sentence.grandparents, [], leaf.penalties
+    grandparents, terms, y = cast(Any, sentence.grandparents), [], leaf.penalties
     for h, m, label, has in leaf.path.tolist():
         own = table[h, m, :].copy() if label < 0 else table[h, m, label].copy()
         if has:
@@ -150,7 +152,6 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
             less += [(g, p, x) for g in members for x in (c, q)]
             more = [(p, q, -1.0), *((g, p, -1.0) for g in members)]
         for triple in less:
-            assert grandparents is not None
             grandparents[triple] = plus(grandparents[triple], -price)
         for h, m, sign in more:
             table[h, m] = plus(table[h, m], -sign * price)
@@ -169,9 +170,9 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
 
 def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Doubles) -> Doubles:
     """The best children of each node p, less their penalties, if it hangs from g [p, g]; or [p, 1]."""
-    N, siblings = len(y), sentence.siblings
+    N, siblings = len(y), cast(Any, sentence.siblings)
     child = -y[None] if grandparents is None else grandparents - y  # [g, p, c]
-    if grandparents is not None and np.abs(y).max() > 2.0**1000:
+    if grandparents is not None and y.max() > 2.0**960:  # less is lost in the largest of doubles
         child = np.where(np.isneginf(grandparents), -np.inf, np.maximum(child, -MOST))
     child[:, 0] = -y[0]
     child[:, np.isneginf(arcs)] = -np.inf
@@ -186,7 +187,6 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
             found = plus(found, lost)
         found = up(found + size * ((N + 1) * 2.0**-51)).T.copy()
     for p, side in itertools.product(range(0 if siblings is None else N), (1, -1)):
-        assert siblings is not None
         best, top = np.full((len(child), N), -np.inf), np.zeros(len(child))
         best[:, p] = 0.0
         for m in range(p + 1, N) if side == 1 else range(p - 1, 0, -1):

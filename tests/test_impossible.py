@@ -76,3 +76,24 @@ def test_a_mask_that_a_constraint_may_ask_for_stays() -> None:
 def test_lazily_scored_pairs_are_left_alone() -> None:
     scores = gp.Scores(torch.zeros(1, 3, 3))
     assert without_impossible(scores, projective=False, single_root=True) is scores
+
+
+def test_a_tree_that_is_found_rules_out_more() -> None:
+    """The first tree has a pair that is masked: only with the best one is it known what cannot matter."""
+    generator = torch.Generator().manual_seed(14)
+    arcs = torch.randn(1, 4, 4, generator=generator, dtype=torch.float64)
+    pairs = torch.randn(1, 4, 4, 4, generator=generator, dtype=torch.float64)
+    pairs[torch.rand(1, 4, 4, 4, generator=generator) < 0.6] = -1e300
+    arcs[0, 1, 2] = -1e20
+    pairs[0, 1, 2, :] = pairs[0, 1, :, 2] = 1e12
+    scores = gp.Scores(arcs, siblings=pairs)
+    trees = all_trees(3, single_root=True, projective=False)
+    every = scores.tree_score(trees[:, None])[:, 0]
+    asked = {"projective": False, "single_root": True}
+    first = without_impossible(scores, **asked)
+    then = without_impossible(first, **asked, known=trees[every.argmax()][None])
+    assert first.siblings is not None and (first.siblings.dense() == 1e12).any()
+    assert then.siblings is not None and not (then.siblings.dense() == 1e12).any()
+    found = gp.decode(scores, "ilp")
+    assert bool(found.certified[0])
+    assert float(found.score[0]) == pytest.approx(float(every.max()), rel=1e-12)

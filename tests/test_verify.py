@@ -482,3 +482,23 @@ def test_files_that_hold_no_proof(tmp_path: Path) -> None:
         assert len(str(refused.value)) < 500
     with pytest.raises(IsADirectoryError, match=str(tmp_path)):
         gp.Proof({}).save(tmp_path)
+
+
+def test_a_pair_that_a_penalty_takes_out_of_range() -> None:
+    """Of two trees the worse one, with a penalty that would make the pair of the better one -inf."""
+    least = float(np.finfo(np.float64).min)
+    pairs = torch.zeros(1, 3, 3, 3, dtype=torch.float64)
+    pairs[0, 0, 1, 2], pairs[0, 0, 2, 1] = least / 2, least
+    scores = gp.Scores(torch.zeros(1, 3, 3, dtype=torch.float64), grandparents=pairs)
+    found = gp.decode(scores, "ppc", exact=True, proof=True)
+    assert found.heads.tolist() == [[-1, 0, 1]]
+    one, other = np.zeros((3, 3)), np.zeros((3, 3))
+    one[1, 2], other[2, 1], other[1, 2] = 1.6e308, least, -1e308
+    leaves = (
+        Leaf(path_of([(0, 1, -1, 1), (0, 2, -1, 0)]), one),
+        Leaf(path_of([(0, 1, -1, 1), (0, 2, -1, 1)]), np.zeros((3, 3)), root=np.array(-least)),
+        Leaf(path_of([(0, 1, -1, 0)]), other),
+    )
+    worse = torch.tensor([least], dtype=torch.float64)
+    forged = replace(found, heads=torch.tensor([[-1, 2, 0]]), score=worse, bound=worse, proof=gp.Proof({0: leaves}))
+    _refused(forged, "no tree scores more than", scores)

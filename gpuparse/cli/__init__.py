@@ -18,7 +18,6 @@ from gpuparse.cli.render import render
 from gpuparse.cli.sample import sample
 from gpuparse.cli.tag import tag
 from gpuparse.cli.train import train
-from gpuparse.quote import MOST, shown
 from gpuparse.streams import STDOUT, naming
 
 app = typer.Typer(
@@ -76,7 +75,7 @@ def _run(arguments: list[str]) -> int:
         return left.exit_code or (0 if arguments else 2)
     except _MISUSE as error:
         context_name = error.ctx.command_path if getattr(error, "ctx", None) else "gpuparse"  # type: ignore[attr-defined]
-        message = shown(error.format_message(), 2 * MOST)  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
         say(f"gpuparse: {message.rstrip('.')}; {context_name} --help says what there is")
         return 2
     except (KeyboardInterrupt, typer.Abort):

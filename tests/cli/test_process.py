@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from gpuparse import cli, startup
+from gpuparse.backend.choose import has_kernel
 from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.conllu import Sentence, read_conllu
@@ -392,3 +394,22 @@ def test_memory_that_runs_out_after_all(tmp_path, model, monkeypatch):
     assert named.endswith("which could not be had; split it, or find more memory; written unparsed")
     written = [sentence.text for sentence in read_conllu(tmp_path / "b.conllu")]
     assert len(written) == 9 and written[4] == some[4]
+
+
+def test_help_and_version_leave_with_0_and_nothing_at_all_with_2(tmp_path):
+    for arguments, code in ((["--help"], 0), (["--version"], 0), (["parse", "--help"], 0), ([], 2)):
+        assert run(*arguments, tmp_path=tmp_path, cwd=tmp_path)[0] == code, arguments
+
+
+def test_help_on_a_full_disk_names_standard_output(tmp_path):
+    for option in ("--help", "--version"):
+        code, _, err = run(option, tmp_path=tmp_path, cwd=tmp_path, full=(1,))
+        assert code == 1 and "<stdout>" in err and err.count("\n") == 1, (option, err)
+
+
+def test_importing_does_not_import_the_compiler_of_torch(tmp_path):
+    """Which takes as long again as torch; what is set in its place is what torch itself would set."""
+    script = "import sys, gpuparse; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False).returncode == 0
+    marked = torch.compiler.assume_constant_result(lambda: None)
+    assert has_kernel.__dict__.items() >= vars(marked).items()

@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gpuparse import cli
-from gpuparse.config import Config
+from gpuparse.config import Config, value_of
 from gpuparse.data import Sentence
 from gpuparse.data.conllu import encode, write_conllu
 from gpuparse.parser import Parser
@@ -256,3 +256,8 @@ def test_kill(run, data, tmp_path):
     assert run(tmp_path / "whole", *options) == (0, "", "")
     assert not list((tmp_path / "killed").glob(".*"))
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["esc\x1b.conllu", 'a "b" \\ c', "tab\tü\x7f"])
+def test_names_of_files_reach_the_settings_as_they_are(name):
+    assert value_of(MODULE._quoted(name)) == name

@@ -1,0 +1,26 @@
+"""Cases of fuzzing that failed once, and must not again."""
+
+from __future__ import annotations
+
+import random
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fuzz"))
+
+CASES = (
+    ("certificates", 3874),  # ppc called a sentence impossible whose only trees were beyond its horizon
+    ("api", 24773),  # KL of chains beside a mask that no chain of weight has
+    ("api", 105748),  # a score where doubles end
+    ("proofs", 164),  # sums of prices that overflow
+    ("proofs", 182),
+)
+
+
+@pytest.mark.parametrize(("target", "number"), CASES)
+def test_a_case_that_failed(target: str, number: int, tmp_path: Path) -> None:
+    module = import_module(target)
+    assert module.one(random.Random(f"{module.NAME}:{number}"), tmp_path)
