@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse import certificates
 from gpuparse.lp.cuts import Cuts, no_cycle, no_cycle_gp, triangle
 from gpuparse.lp.solver import Entries, Program, Solution
 
@@ -277,11 +278,20 @@ class GrandparentProgram:
         of_words = duals.one_head.sum() + duals.one_root + self.n * duals.source + duals.consume.sum()
         return float(of_words + duals.arc_gp.sum() + duals.cuts @ self.cuts.high)
 
+    def objective_rounding(self, duals: Duals) -> float:
+        """What ``objective`` may be off."""
+        terms = (duals.one_head, [duals.one_root, self.n * duals.source], duals.consume, duals.arc_gp)
+        exact = math.fsum(np.concatenate([*terms, duals.cuts * self.cuts.high]))
+        return abs(exact - self.objective(duals)) + certificates.rounding(0, abs(exact) + self.n * abs(duals.source))
+
     def size(self, duals: Duals) -> float:
         """The sizes of all duals that an objective or a reduced cost is made of."""
-        of_words = np.abs(duals.one_head).sum() + abs(duals.one_root) + self.n * abs(duals.source)
-        rows = (duals.consume, duals.no_gp, duals.gp_arc, duals.child_arc, duals.arc_gp, duals.cuts * self.cuts.high)
-        return float(of_words + sum(np.abs(x).sum() for x in rows))
+        size = np.abs(duals.one_head).sum() + abs(duals.one_root)
+        if self.has_flow:
+            size += self.n * abs(duals.source) + np.abs(duals.consume).sum()
+        for row in (duals.no_gp, duals.gp_arc, duals.child_arc, duals.arc_gp):  # none below 0
+            size += row.sum()
+        return float(size + np.abs(duals.cuts) @ np.abs(self.cuts.high))
 
     def budgets(self, duals: Duals) -> Doubles:
         """What each arc's own dual constraint leaves for its dual of OneGP, or its slack where it has none [N, N]."""
@@ -291,16 +301,34 @@ class GrandparentProgram:
         no_flow = np.maximum(potential[:, None] - potential[None, :], 0.0)
         budget = duals.one_head[None, :] - self.scores - self.n * (no_flow + duals.no_gp)
         budget[0] += duals.one_root
-        cut, pair, value = self.cuts.arcs
-        np.add.at(budget, tuple(pair.T), duals.cuts[cut] * value)
-        g, p, c = self.arc_gp.T
-        np.add.at(budget, (g, p), duals.arc_gp)
-        np.add.at(budget, (p, c), duals.arc_gp)
-        g, p, c = self.gp_arc.T
-        np.add.at(budget, (g, p), -duals.gp_arc)
-        if len(duals.child_arc):
-            np.add.at(budget, (p, c), -duals.child_arc)
+        for at, values in self._of_rows(duals):
+            np.add.at(budget, at, values)
         return budget
+
+    def budget_rounding(self, duals: Duals) -> Doubles:
+        """What each of ``budgets`` may be off [N, N]."""
+        potential = np.abs(duals.consume)
+        potential[0] = abs(duals.source)
+        size = np.abs(duals.one_head) + np.abs(np.where(np.isfinite(self.scores), self.scores, 0.0))
+        size += self.n * (potential[:, None] + potential + duals.no_gp)
+        size[0] += abs(duals.one_root)
+        steps = np.full(size.shape, 6)  # before rows; to add 0 is none
+        for at, values in self._of_rows(duals):
+            np.add.at(size, at, np.abs(values))
+            np.add.at(steps, at, values != 0)
+        return certificates.UNIT * steps * size
+
+    def _of_rows(self, duals: Duals) -> Iterator[tuple[tuple[Ints, ...], Doubles]]:
+        """What rows of cuts and triples add to budgets: arcs, and how much each gets."""
+        cut, pair, value = self.cuts.arcs
+        yield tuple(pair.T), duals.cuts[cut] * value
+        g, p, c = self.arc_gp.T
+        yield (g, p), duals.arc_gp
+        yield (p, c), duals.arc_gp
+        g, p, c = self.gp_arc.T
+        yield (g, p), -duals.gp_arc
+        if len(duals.child_arc):
+            yield (p, c), -duals.child_arc
 
 
 def allowed(scores: Doubles) -> npt.NDArray[np.bool_]:

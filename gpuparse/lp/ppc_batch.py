@@ -26,7 +26,7 @@ from gpuparse.lp.ppc import NONE, Answer, Question, Sentence, Witness
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import MOST, Units, scaled, total
+from gpuparse.lp.units import MOST, Units, scaled_number, total
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parts import Parts
 from gpuparse.proofs import NEVER, Leaf, path_of
@@ -181,7 +181,7 @@ class _First:
         possible = self.trees[0][b, 1] >= 0
         sentence = Sentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
         if possible:
-            hopeful = float(scaled(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power))
+            hopeful = scaled_number(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power)
             sentence.bound = hopeful + max(0.0, units.rounding(hopeful))
         if self.bounds is not None:
             sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))
