@@ -72,7 +72,7 @@ class Single:
         """What sums of the parts that can matter may be off (``gpuparse.certificates``), here and in the method."""
         over, best_label = self.over(), self.labels.max(2)
         with np.errstate(invalid="ignore", over="ignore"):
-            most = np.where(np.isneginf(self.arcs), -np.inf, self.arcs + best_label + over.sum(0))
+            most = np.where(self.arcs == -np.inf, -np.inf, self.arcs + best_label + over.sum(0))
             best = most[:, 1:].max(0)
             distance = total(best.tolist()) - score
             near = most[:, 1:] - best >= -abs(distance)
@@ -136,11 +136,11 @@ def total_up(terms: Sequence[float]) -> float:
 def plus(first: Any, *terms: Any) -> Any:
     """A sum, every step of it rounded up; -inf where a term is, and only there, not where doubles end."""
     for term in terms:
-        never = np.isneginf(first) | np.isneginf(term)
+        never = (first == -np.inf) | (term == -np.inf)
         first = np.where(never, -np.inf, np.maximum(up(first + term), -MOST))
     return first
 
 
 def up(x: Any) -> Any:
     """A number that is not below what was rounded to this one."""
-    return np.where(np.isneginf(x), x, np.nextafter(x, math.inf))
+    return np.where(x == -np.inf, x, np.nextafter(x, math.inf))

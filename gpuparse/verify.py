@@ -173,17 +173,17 @@ def _stars(sentence: Single, arcs: Doubles, grandparents: Doubles | None, y: Dou
     N, siblings = len(y), cast(Any, sentence.siblings)
     child = -y[None] if grandparents is None else grandparents - y  # [g, p, c]
     if grandparents is not None and y.max() > 2.0**960:  # less is lost in the largest of doubles
-        child = np.where(np.isneginf(grandparents), -np.inf, np.maximum(child, -MOST))
+        child = np.where(grandparents == -np.inf, -np.inf, np.maximum(child, -MOST))
     child[:, 0] = -y[0]
-    child[:, np.isneginf(arcs)] = -np.inf
+    child[:, arcs == -np.inf] = -np.inf
     must = np.isfinite(arcs) & (np.isfinite(arcs).sum(0) == 1)  # the only head of a word has it as a child
     found = np.zeros((N, len(child)))
     if siblings is None:
         found = size = np.maximum(child, 0.0)[..., 1:].sum(2)
         if must.any():
             less = np.where(must, np.minimum(child, 0.0), 0.0)[..., 1:]
-            lost = np.where(np.isneginf(less).any(2), -np.inf, np.maximum(less.sum(2), -MOST))
-            size = np.minimum(size - np.where(np.isneginf(less), 0.0, less).sum(2), MOST)
+            lost = np.where((less == -np.inf).any(2), -np.inf, np.maximum(less.sum(2), -MOST))
+            size = np.minimum(size - np.where(less == -np.inf, 0.0, less).sum(2), MOST)
             found = plus(found, lost)
         found = up(found + size * ((N + 1) * 2.0**-51)).T.copy()
     for p, side in itertools.product(range(0 if siblings is None else N), (1, -1)):

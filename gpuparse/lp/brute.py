@@ -25,7 +25,7 @@ from gpuparse.lp.ppc import WHOLE, Witness
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, best_tree, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import Units, scaled, total
+from gpuparse.lp.units import Units, scaled_number, total
 from gpuparse.parse import Parse
 from gpuparse.proofs import Leaf, path_of
 from gpuparse.scores import Scores
@@ -237,7 +237,7 @@ class _One:
                     return
             left_out = self.units.leaves_out or bool((np.isneginf(triples) & (self.legal > -np.inf)).any())
             self.bound = max(self.bound, self.units.beyond) if left_out else self.bound
-            cost = float(scaled(-self.distance, self.units.power))
+            cost = scaled_number(-self.distance, self.units.power)
             rounding = self.units.rounding(cost)
             self.certified = cost > -math.inf and bool(certificates.is_proven(cost, self.bound, rounding))
             horizon = None if self.certified else self.units.next_horizon(cost, left_out)

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse import certificates
 from gpuparse.lp.cuts import Cuts, no_cycle, no_cycle_gp, triangle
 from gpuparse.lp.solver import Entries, Program, Solution
 
@@ -135,8 +136,7 @@ class GrandparentProgram:
         row = self._source + np.concatenate([m, np.where(root, 0, h)])
         value = np.concatenate([np.ones(k), np.where(root, 1.0, -1.0)])
         self.program.add_columns(np.zeros(k), Entries.of(k, column, row, value))
-        parts = [(which, self.phi[h, m], 1.0), (which, self.z[h, m], float(-self.n))]
-        self._add(-math.inf, 0.0, parts, k)
+        self._add(-math.inf, 0.0, (self.phi[h, m], 1.0), (self.z[h, m], float(-self.n)))
 
     def add_arcs(self, h: Ints, m: Ints) -> None:
         """Columns for arcs, and their rows; none of them may be there."""
@@ -158,11 +158,10 @@ class GrandparentProgram:
         if self.has_flow:
             self._add_flow_of(h, m)
         if self.has_one_gp:
-            some = np.arange(int(inner.sum()))
-            z = self.z[h[inner], m[inner]]
-            self._one_gp[h[inner], m[inner]] = self._add(0.0, 0.0, [(some, z, -1.0)], len(some))
+            h_, m_ = h[inner], m[inner]
+            self._one_gp[h_, m_] = self._add(0.0, 0.0, (self.z[h_, m_], -1.0))
         if self.has_no_gp:
-            self._no_gp[h, m] = self._add(-math.inf, 0.0, [(which, self.z[h, m], float(-n))], k)
+            self._no_gp[h, m] = self._add(-math.inf, 0.0, (self.z[h, m], float(-n)))
 
     def add_triples(self, g: Ints, p: Ints, c: Ints, scores: Doubles) -> None:
         """Columns for triples whose arcs are there; none of the triples may be."""
@@ -185,21 +184,17 @@ class GrandparentProgram:
 
     def add_gp_arc(self, g: Ints, p: Ints, c: Ints) -> None:
         """Rows GPArc of triples that are columns."""
-        which = np.arange(len(g))
-        rows = self._add(-math.inf, 0.0, [(which, self.z_gp[g, p, c], 1.0), (which, self.z[g, p], -1.0)], len(g))
+        y = self.z_gp[g, p, c]
+        rows = self._add(-math.inf, 0.0, (y, 1.0), (self.z[g, p], -1.0))
         if not self.has_one_gp:
-            parts = [(which, self.z_gp[g, p, c], 1.0), (which, self.z[p, c], -1.0)]
-            self._child_arc_rows = np.concatenate([self._child_arc_rows, self._add(-math.inf, 0.0, parts, len(g))])
+            child = self._add(-math.inf, 0.0, (y, 1.0), (self.z[p, c], -1.0))
+            self._child_arc_rows = np.concatenate([self._child_arc_rows, child])
         self.gp_arc = np.concatenate([self.gp_arc, np.stack([g, p, c], 1)])
         self._gp_arc_rows = np.concatenate([self._gp_arc_rows, rows])
 
     def add_arc_gp(self, g: Ints, p: Ints, c: Ints) -> None:
         """Rows ArcGP of triples whose arcs are there; those that are no columns are 0."""
-        which = np.arange(len(g))
-        y = self.z_gp[g, p, c]
-        there = y >= 0
-        parts = [(which, self.z[g, p], 1.0), (which, self.z[p, c], 1.0), (which[there], y[there], -1.0)]
-        rows = self._add(-math.inf, 1.0, parts, len(g))
+        rows = self._add(-math.inf, 1.0, (self.z[g, p], 1.0), (self.z[p, c], 1.0), (self.z_gp[g, p, c], -1.0))
         self.arc_gp = np.concatenate([self.arc_gp, np.stack([g, p, c], 1)])
         self._arc_gp_rows = np.concatenate([self._arc_gp_rows, rows])
 
@@ -230,12 +225,12 @@ class GrandparentProgram:
             found = no_cycle_gp(z, y, triples, least) + triangle(z, y, triples, least)
         return found.without(self.cuts)
 
-    def _add(self, low: float, high: float, parts: list[tuple[Ints, Ints, float]], count: int) -> Ints:
-        """Rows of entries (row, column, value); their numbers."""
-        row, column = (np.concatenate([part[i] for part in parts]).astype(np.int64) for i in (0, 1))
-        value = np.concatenate([np.full(len(part[0]), part[2]) for part in parts])
-        first = self.program.rows
-        self.program.add_rows(np.full(count, low), np.full(count, high), Entries.of(count, row, column, value))
+    def _add(self, low: float, high: float, *parts: tuple[Ints, float]) -> Ints:
+        """Rows alike, of columns (one for each row, -1 where there is none) and their value; the rows' numbers."""
+        columns = np.array([column for column, _ in parts]).T
+        first, count = self.program.rows, len(columns)
+        entries = Entries.alike(columns, np.array([value for _, value in parts]))
+        self.program.add_rows(np.full(count, low), np.full(count, high), entries)
         return first + np.arange(count)
 
     def solve(self, seconds: float) -> Solution:
@@ -277,11 +272,20 @@ class GrandparentProgram:
         of_words = duals.one_head.sum() + duals.one_root + self.n * duals.source + duals.consume.sum()
         return float(of_words + duals.arc_gp.sum() + duals.cuts @ self.cuts.high)
 
+    def objective_rounding(self, duals: Duals) -> float:
+        """What ``objective`` may be off."""
+        terms = (duals.one_head, [duals.one_root, self.n * duals.source], duals.consume, duals.arc_gp)
+        exact = math.fsum(np.concatenate([*terms, duals.cuts * self.cuts.high]))
+        return abs(exact - self.objective(duals)) + certificates.rounding(0, abs(exact) + self.n * abs(duals.source))
+
     def size(self, duals: Duals) -> float:
         """The sizes of all duals that an objective or a reduced cost is made of."""
-        of_words = np.abs(duals.one_head).sum() + abs(duals.one_root) + self.n * abs(duals.source)
-        rows = (duals.consume, duals.no_gp, duals.gp_arc, duals.child_arc, duals.arc_gp, duals.cuts * self.cuts.high)
-        return float(of_words + sum(np.abs(x).sum() for x in rows))
+        size = np.abs(duals.one_head).sum() + abs(duals.one_root)
+        if self.has_flow:
+            size += self.n * abs(duals.source) + np.abs(duals.consume).sum()
+        for row in (duals.no_gp, duals.gp_arc, duals.child_arc, duals.arc_gp):  # none below 0
+            size += row.sum()
+        return float(size + np.abs(duals.cuts) @ np.abs(self.cuts.high))
 
     def budgets(self, duals: Duals) -> Doubles:
         """What each arc's own dual constraint leaves for its dual of OneGP, or its slack where it has none [N, N]."""
@@ -291,16 +295,34 @@ class GrandparentProgram:
         no_flow = np.maximum(potential[:, None] - potential[None, :], 0.0)
         budget = duals.one_head[None, :] - self.scores - self.n * (no_flow + duals.no_gp)
         budget[0] += duals.one_root
-        cut, pair, value = self.cuts.arcs
-        np.add.at(budget, tuple(pair.T), duals.cuts[cut] * value)
-        g, p, c = self.arc_gp.T
-        np.add.at(budget, (g, p), duals.arc_gp)
-        np.add.at(budget, (p, c), duals.arc_gp)
-        g, p, c = self.gp_arc.T
-        np.add.at(budget, (g, p), -duals.gp_arc)
-        if len(duals.child_arc):
-            np.add.at(budget, (p, c), -duals.child_arc)
+        for at, values in self._of_rows(duals):
+            np.add.at(budget, at, values)
         return budget
+
+    def budget_rounding(self, duals: Duals) -> Doubles:
+        """What each of ``budgets`` may be off [N, N]."""
+        potential = np.abs(duals.consume)
+        potential[0] = abs(duals.source)
+        size = np.abs(duals.one_head) + np.abs(np.where(np.isfinite(self.scores), self.scores, 0.0))
+        size += self.n * (potential[:, None] + potential + duals.no_gp)
+        size[0] += abs(duals.one_root)
+        steps = np.full(size.shape, 6)  # before rows; to add 0 is none
+        for at, values in self._of_rows(duals):
+            np.add.at(size, at, np.abs(values))
+            np.add.at(steps, at, values != 0)
+        return certificates.UNIT * steps * size
+
+    def _of_rows(self, duals: Duals) -> Iterator[tuple[tuple[Ints, ...], Doubles]]:
+        """What rows of cuts and triples add to budgets: arcs, and how much each gets."""
+        cut, pair, value = self.cuts.arcs
+        yield tuple(pair.T), duals.cuts[cut] * value
+        g, p, c = self.arc_gp.T
+        yield (g, p), duals.arc_gp
+        yield (p, c), duals.arc_gp
+        g, p, c = self.gp_arc.T
+        yield (g, p), -duals.gp_arc
+        if len(duals.child_arc):
+            yield (p, c), -duals.child_arc
 
 
 def allowed(scores: Doubles) -> npt.NDArray[np.bool_]:

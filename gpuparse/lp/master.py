@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gpuparse import certificates
 from gpuparse.lp.rows import Box, Row
 from gpuparse.lp.solver import Entries, Program, Solution
-from gpuparse.lp.units import scaled
+from gpuparse.lp.units import scaled, scaled_number
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -124,7 +124,7 @@ class Master:
             self._slacks[row.share] = self._program.columns, row.weight
             none = np.zeros(0, dtype=np.int64)
             # Less than it costs only makes bounds higher, and trees are not scored by the program.
-            cost = min(float(scaled(row.weight, self.power)), DEAR)
+            cost = min(scaled_number(row.weight, self.power), DEAR)
             self._program.add_columns(np.array([-cost]), Entries.of(1, none, none, np.zeros(0)))
         column, cost = self._slacks[row.share]
         return column, math.copysign(min(cost / row.weight, DEAR), -1.0 if row.high < math.inf else 1.0)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +28,7 @@ import numpy as np
 from gpuparse import certificates
 from gpuparse.lp.grandparents import Bools, Doubles, Duals, GrandparentProgram, Ints, Polytope
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import SIZE, Units, scaled
+from gpuparse.lp.units import SIZE, Units, scaled, scaled_number
 from gpuparse.proofs import NEVER, NO_CYCLE_GP, TRIANGLE, Leaf, path_of
 
 VIOLATED = 1e-7  # of a row
@@ -85,7 +86,7 @@ class Witness:
                     members[arcs[:-1, 0]] = True
                     cuts.append((TRIANGLE, p, q, int(triples[-1, 2])))
                 sets.append(members)
-                prices.append(float(scaled(self.duals.cuts[k], -units.power)))
+                prices.append(scaled_number(float(self.duals.cuts[k]), -units.power))
         of_sets = np.array(sets, dtype=bool).reshape(len(sets), self.N)
         return Leaf(path, penalties, path_of(cuts), of_sets, np.array(prices))
 
@@ -137,7 +138,11 @@ class Sentence:
     @property
     def certified(self) -> bool:
         """Whether the tree is proven best."""
-        return self.tree is not None and bool(certificates.is_proven(self.score, self.bound, self._rounding))
+        return self._proves(self.bound)
+
+    def _proves(self, bound: float) -> bool:
+        """Whether the tree is best, if no tree scores more than the bound."""
+        return self.tree is not None and bool(certificates.is_proven(self.score, bound, self._rounding))
 
     @property
     def outgrown(self) -> bool:
@@ -194,11 +199,14 @@ class Sentence:
         g, p, c = answer.triples.T
         new = program.z_gp[g, p, c] < 0  # a column may be priced by its row GPArc, which pricing does not know
         worst = self._worst(answer, new)
-        bound = self._objective + float(np.maximum(worst[1:], 0.0).sum()) + self._noise
+        self._read_tree()
+        exact = self._objective + float(np.maximum(worst[1:], 0.0).sum())  # but for rounding
+        bound = exact + self._noise
+        if self._proves(exact) and not self._proves(bound):
+            bound = exact + self._precise_noise()
         if bound < self.bound:
             assert self._duals is not None
             self.bound, self.witness = bound, Witness(self._duals, self._ceiling, program)
-        self._read_tree()
         if self.certified or self.outgrown:
             self.done = True
             return NONE
@@ -274,17 +282,43 @@ class Sentence:
         # Triples that are columns: feasible, but for rounding. What is raised for the others only helps them.
         g, p, c = program.g, program.p, program.c
         costs = self._scores - np.minimum(duals.one_gp, self._ceiling)[p, c] - duals.no_gp[g, p]
-        cut, of_cuts, value = program.cuts.triples
-        rows = (program.gp_arc, -duals.gp_arc), (program.arc_gp, duals.arc_gp), (of_cuts, -duals.cuts[cut] * value)
-        if any(len(triples) for triples, _ in rows):
-            at = np.full(program.z_gp.shape, -1, dtype=np.int32)
-            at[g, p, c] = np.arange(len(g))
-            for triples, prices in rows:
-                place = at[tuple(triples.T)]
-                np.add.at(costs, place[place >= 0], prices[place >= 0])
+        for at, of_rows in self._of_rows():
+            np.add.at(costs, at, of_rows)
         allowed = np.isfinite(self._ceiling[p, c]) & np.isfinite(self._ceiling[g, p])
         np.maximum.at(worst, c[allowed], costs[allowed])
         return worst
+
+    def _of_rows(self) -> Iterator[tuple[Ints, Doubles]]:
+        """What rows add to the reduced costs of triples that are columns: their places, and how much each gets."""
+        assert self._duals is not None
+        program, duals = self.program, self._duals
+        cut, of_cuts, value = program.cuts.triples
+        rows = (program.gp_arc, -duals.gp_arc), (program.arc_gp, duals.arc_gp), (of_cuts, -duals.cuts[cut] * value)
+        if any(len(triples) for triples, _ in rows):
+            at = np.full(program.program.columns + 1, -1)  # of columns; the last is that of none
+            at[program.z_gp[program.g, program.p, program.c]] = np.arange(len(program.g))
+            for triples, prices in rows:
+                place = at[program.z_gp[tuple(triples.T)]]
+                yield place[place >= 0], prices[place >= 0]
+
+    def _precise_noise(self) -> float:
+        """What rounding did to a bound, looked at term by term: a word pays for the head where that is most."""
+        assert self._duals is not None
+        program, duals = self.program, self._duals
+        there = np.isfinite(self._ceiling)
+        prices = np.maximum(np.abs(self._ceiling), np.where(np.isfinite(duals.one_gp), np.abs(duals.one_gp), 0.0))
+        prices[~there] = 0.0
+        # of triples that are no columns and whose reduced cost may not be below 0: their scores are not larger
+        of_pairs = 2 * 4 * (prices + duals.no_gp.max(0)[:, None])
+        size = np.abs(self._scores) + prices[program.p, program.c] + duals.no_gp[program.g, program.p]
+        steps = np.full(len(size), 4)
+        for at, of_rows in self._of_rows():
+            np.add.at(size, at, np.abs(of_rows))
+            np.add.at(steps, at, of_rows != 0)
+        np.maximum.at(of_pairs, (program.p, program.c), steps * size)
+        of_pairs[0] = 0.0
+        off = program.budget_rounding(duals) + certificates.UNIT * of_pairs
+        return float(np.where(there, off, 0.0)[:, 1:].max(0).sum()) + program.objective_rounding(duals)
 
     def _read_tree(self) -> None:
         """Keep the solution if it is a tree, and better than the best so far."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +27,7 @@ from gpuparse.lp.ppc import NONE, Answer, Question, Sentence, Witness
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
-from gpuparse.lp.units import MOST, Units, scaled, total
+from gpuparse.lp.units import MOST, Units, scaled_number, total
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parse import Parse
 from gpuparse.proofs import NEVER, Leaf, path_of
@@ -83,14 +85,14 @@ def parse_price_cut(
         with torch.inference_mode(inference):
             return _finish(sentences[b], b, pricing, exact)
 
-    with ThreadPoolExecutor(count) as pool:
+    with _threads(count) as map_:
         now = list(sentences)
         while now:
-            _solve({b: sentences[b] for b in now}, pricing, pool)
+            _solve({b: sentences[b] for b in now}, pricing, map_)
             for b in now:
                 s = sentences[b]
                 relaxed[b] = s.certified or s.integral, pricing.units[b].score(s.score if s.certified else s.bound)
-            ends.update(zip(now, pool.map(finish, now), strict=True))
+            ends.update(zip(now, map_(finish, now), strict=True))
             horizons = {b: _horizon(sentences[b], bool(pricing.left_out[b])) for b in now}
             now = [b for b in now if horizons[b] is not None]
             for b in now:
@@ -98,13 +100,23 @@ def parse_price_cut(
     return _collect(scores, proof, sentences, pricing, relaxed, ends)
 
 
-def _solve(sentences: dict[int, Sentence], pricing: Pricing, pool: ThreadPoolExecutor) -> None:
+@contextmanager
+def _threads(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A ``map`` that works with so many threads."""
+    if count == 1:
+        yield map
+    else:
+        with ThreadPoolExecutor(count) as pool:
+            yield pool.map
+
+
+def _solve(sentences: dict[int, Sentence], pricing: Pricing, map_: Callable[..., Iterator[Any]]) -> None:
     """Rounds until each program is solved, or its tree is proven best."""
     live = [b for b, sentence in sentences.items() if not sentence.done]
     while live:
-        questions = dict(zip(live, pool.map(lambda b: sentences[b].solve(), live), strict=True))
+        questions = dict(zip(live, map_(lambda b: sentences[b].solve(), live), strict=True))
         answers = pricing.ask({b: q for b, q in questions.items() if q is not None})
-        updates = pool.map(lambda item: sentences[item[0]].update(item[1]), answers.items())
+        updates = map_(lambda item: sentences[item[0]].update(item[1]), answers.items())
         wanted = dict(zip(answers, updates, strict=True))
         _extend(sentences, {b: w for b, w in wanted.items() if len(w)}, pricing)
         live = [b for b in live if not sentences[b].done]
@@ -183,7 +195,7 @@ class _First:
         possible = self.trees[0][b, 1] >= 0
         sentence = Sentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
         if possible:
-            hopeful = float(scaled(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power))
+            hopeful = scaled_number(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power)
             sentence.bound = hopeful + max(0.0, units.rounding(hopeful))
         if self.bounds is not None:
             sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))

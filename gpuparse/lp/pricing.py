@@ -39,7 +39,7 @@ class Pricing:
         scorer = parts.scorer()
         self._counts = scorer is None  # parts count what they score themselves
         self._price = partial(price_listed, parts.score) if scorer is None else partial(price, scorer)
-        self._duals = torch.zeros(3, B, N, N, dtype=torch.float64)
+        self._duals = np.zeros((3, B, N, N))
         self._lock = threading.Lock()
 
     def cost(self, b: int, triples: Ints) -> Doubles:
@@ -70,15 +70,14 @@ class Pricing:
             return {}
         with self._lock, torch.no_grad():
             lengths = torch.zeros_like(self.lengths, device="cpu")
-            for b, question in questions.items():
-                N, units = len(question.ceiling), self.units[b]
-                lengths[b] = N - 1
-                duals = question.ceiling, question.floor, question.kappa
-                ceiling, floor, kappa = (scaled(x, -units.power) for x in duals)
-                with np.errstate(over="ignore"):  # of arcs that may not be
-                    ceiling, floor = ceiling + units.over, floor + units.over
-                for place, x in enumerate((ceiling, floor, kappa)):
-                    self._duals[place, b, :N, :N] = torch.from_numpy(x)
+            with np.errstate(over="ignore"):  # of arcs that may not be
+                for b, question in questions.items():
+                    N, units = len(question.ceiling), self.units[b]
+                    lengths[b] = N - 1
+                    own = self._duals[:, b, :N, :N]
+                    for duals, out in zip((question.ceiling, question.floor, question.kappa), own, strict=True):
+                        np.ldexp(duals, -units.power, out=out)
+                    own[:2] += units.over
             found = self._find(lengths, ROOM * self.parts.nodes)
             self.looked += found.looked.cpu().numpy()
             self.scored += (scored := found.scored.cpu().numpy())
@@ -104,11 +103,11 @@ class Pricing:
     def costs(self, b: int, triples: Ints, scores: Doubles) -> Doubles:
         """Scores of triples [T, 3] of a sentence as costs in its program, -inf beyond its horizon."""
         found = self.units[b].triples(triples[:, 1], triples[:, 2], scores)
-        self.left_out[b] |= bool((np.isneginf(found) & (scores > -np.inf)).any())
+        self.left_out[b] |= bool(((found == -np.inf) & (scores > -np.inf)).any())
         return found
 
     def _find(self, lengths: Int[Tensor, " B"], room: int) -> Priced:
-        ceiling, floor, kappa = self._duals.to(self.parts.device)
+        ceiling, floor, kappa = torch.from_numpy(self._duals).to(self.parts.device)
         return self._price(
             lengths.to(self.parts.device),
             ceiling=ceiling,

@@ -70,6 +70,15 @@ class Entries:
         return cls(np.searchsorted(row[order], np.arange(rows + 1)), place[order], values[order])
 
     @classmethod
+    def alike(cls, places: Ints, values: Doubles) -> Entries:
+        """Of rows with the same values [K], at places [R, K]; -1: not there."""
+        rows, each = places.shape
+        all_values, there = np.ones((rows, 1)) * values, places >= 0
+        if there.all():
+            return cls(np.arange(0, rows * each + 1, each), places.ravel(), all_values.ravel())
+        return cls(np.concatenate([[0], there.sum(1).cumsum()]), places[there], all_values[there])
+
+    @classmethod
     def of_dense(cls, dense: npt.NDArray[Any]) -> Entries:
         """Those of a dense matrix that are not 0."""
         row, place = np.nonzero(dense)

@@ -79,7 +79,7 @@ class Units:
     @property
     def possible(self) -> Bools:
         """Which arcs can be in a tree, as far as pairs go [N, N]."""
-        return ~np.isneginf(self.total)
+        return self.total > -np.inf
 
     @property
     def arcs(self) -> Doubles:
@@ -100,7 +100,7 @@ class Units:
     @property
     def beyond(self) -> float:
         """What no tree costs more than that has a part beyond the horizon."""
-        return float(scaled(-self.horizon, self.power))
+        return scaled_number(-self.horizon, self.power)
 
     def score(self, cost: float) -> float:
         """The score of a tree of its cost."""
@@ -109,7 +109,7 @@ class Units:
     def cost(self, score: float) -> float:
         """The cost of a bound, with what rounding did to it."""
         distance = self._shared() - score
-        cost = float(scaled(-distance, self.power))
+        cost = scaled_number(-distance, self.power)
         return cost + max(0.0, self.rounding(cost)) if math.isfinite(cost) else cost
 
     def _shared(self) -> float:
@@ -119,7 +119,7 @@ class Units:
 
     def distance(self, cost: float) -> float:
         """How far away a tree of this cost is, in scores."""
-        return -float(scaled(cost, -self.power))
+        return -scaled_number(cost, -self.power)
 
     def rounding(self, cost: float) -> float:
         """What the cost of a tree may be off, and the bound beside it, if parts as far away can matter; -inf, which
@@ -127,15 +127,25 @@ class Units:
         if self._loses(cost):
             return -math.inf
         distance = abs(self.distance(cost))
-        moved = np.where(self.total >= -distance, np.abs(self.over), 0.0).max(0)
-        off = certificates.rounding(1, np.abs(self.best))[1:].sum() + certificates.rounding(1, moved)[1:].sum()
-        return float(scaled(off + certificates.rounding(len(self.best), distance), self.power))
+        moved = np.where(self.total >= -distance, np.abs(self.over), 0.0)[:, 1:].max(0)
+        off = float((certificates.rounding(1, np.abs(self.best[1:])) + certificates.rounding(1, moved)).sum())
+        return scaled_number(off + certificates.rounding(len(self.best), distance), self.power)
 
 
-def scaled(x: Doubles | float, power: int) -> Doubles:
+def scaled(x: Doubles, power: int) -> Doubles:
     """Times 2 to this; infinite where doubles end."""
-    with np.errstate(over="ignore", under="ignore"):
+    if not power:
+        return x
+    with np.errstate(over="ignore"):
         return np.asarray(np.ldexp(x, power))
+
+
+def scaled_number(x: float, power: int) -> float:
+    """Likewise, of one number."""
+    try:
+        return math.ldexp(x, power)
+    except OverflowError:
+        return math.copysign(math.inf, x)
 
 
 def total(arcs: Doubles, triples: Doubles) -> float:
@@ -147,8 +157,8 @@ def total(arcs: Doubles, triples: Doubles) -> float:
 def first_horizon(distance: float, total: Doubles, best: Doubles) -> float:
     """The horizon for a tree that is so far away, but not where the least distance of an arc would be lost below the
     range of doubles. If no tree is known (inf), what most arcs are away, for all words."""
-    away = np.sort(_away(total))
     if distance == math.inf:
+        away = np.sort(_away(total))
         distance = len(best) * float(away[len(away) // 2]) if len(away) else float(np.abs(best).max())
     return min(REACH * max(distance, 0.0), _range(total), MOST) or 1.0
 
@@ -171,4 +181,4 @@ def _away(total: Doubles) -> Doubles:
 
 def _range(total: Doubles) -> float:
     """The furthest horizon under which no distance of an arc is lost below the range of doubles."""
-    return float(scaled(_away(total).min(initial=math.inf), RANGE))
+    return scaled_number(float(_away(total).min(initial=math.inf)), RANGE)

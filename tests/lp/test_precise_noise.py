@@ -1,0 +1,76 @@
+"""What rounding can have done to a bound of parse, price and cut, against the same sums in fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gpuparse as gp
+from gpuparse.lp.grandparents import Duals, GrandparentProgram
+from gpuparse.lp.ppc import Answer, Sentence
+
+
+def _exact_budget(program: GrandparentProgram, duals: Duals, h: int, m: int) -> Fraction:
+    F, n = Fraction, program.n
+    potential = [-F(duals.source), *(F(x) for x in duals.consume[1:])]
+    found = F(duals.one_head[m]) - F(program.scores[h, m])
+    found -= n * (max(potential[h] - potential[m], F(0)) + F(duals.no_gp[h, m]))
+    if h == 0:
+        found += F(duals.one_root)
+    cut, pair, value = program.cuts.arcs
+    for k, at, x in zip(cut.tolist(), pair.tolist(), value.tolist(), strict=True):
+        found += F(duals.cuts[k]) * F(x) if at == [h, m] else 0
+    for (g, p, c), price in zip(program.arc_gp.tolist(), duals.arc_gp.tolist(), strict=True):
+        found += F(price) * (((g, p) == (h, m)) + ((p, c) == (h, m)))
+    for (g, p, _), price in zip(program.gp_arc.tolist(), duals.gp_arc.tolist(), strict=True):
+        found -= F(price) * ((g, p) == (h, m))
+    return found
+
+
+@pytest.mark.parametrize("polytope", ["tight", "all"])
+def test_budgets_and_objectives_are_off_by_no_more(polytope: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    update = Sentence.update
+
+    def spy(sentence: Sentence, answer: Answer) -> Any:
+        nonlocal looked
+        program, duals = sentence.program, sentence._duals
+        assert duals is not None
+        budgets, off = program.budgets(duals), program.budget_rounding(duals)
+        for h, m in np.argwhere(sentence.arcs > -np.inf).tolist():
+            assert abs(Fraction(budgets[h, m]) - _exact_budget(program, duals, h, m)) <= Fraction(off[h, m])
+            assert off[h, m] <= 1e-11 * (1 + program.size(duals) + abs(program.scores[h, m])) * (1 + program.n)
+        terms = [*duals.one_head, duals.one_root, *duals.consume, *duals.arc_gp]
+        exact = sum(map(Fraction, terms)) + program.n * Fraction(duals.source)
+        exact += sum(Fraction(a) * Fraction(b) for a, b in zip(duals.cuts, program.cuts.high, strict=True))
+        assert abs(exact - Fraction(program.objective(duals))) <= Fraction(program.objective_rounding(duals))
+        looked += 1
+        return update(sentence, answer)
+
+    monkeypatch.setattr(Sentence, "update", spy)
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        arcs = torch.randn(2, 8, 8, generator=generator) * 10.0**seed
+        pairs = torch.randn(2, 8, 8, 8, generator=generator) * 10.0**seed
+        gp.decode(gp.Scores(arcs, grandparents=pairs), "ppc", polytope=polytope, threads=1)
+    assert looked > 20
+
+
+def test_noise_that_decides_is_looked_at_term_by_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a crude noise that proves nothing the precise one does; without it sentences are branched."""
+    generator = torch.Generator().manual_seed(3)
+    scores = gp.Scores(
+        torch.randn(12, 7, 7, generator=generator), grandparents=torch.randn(12, 7, 7, 7, generator=generator)
+    )
+    first = gp.decode(scores, "ppc", exact=True)
+    monkeypatch.setattr(GrandparentProgram, "size", lambda self, duals: 1e3)
+    again = gp.decode(scores, "ppc", exact=True)
+    assert again.certified.all() and (again.heads == first.heads).all()
+    assert int(again.stats["branches"].sum()) == int(first.stats["branches"].sum())
+    monkeypatch.setattr(Sentence, "_precise_noise", lambda self: self._noise)
+    without = gp.decode(scores, "ppc", exact=True)
+    assert int(without.stats["branches"].sum()) > int(first.stats["branches"].sum())
