@@ -40,7 +40,7 @@ def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...]
         given = [*given, *[None] * 4][: 5 if "marginals" in name else 4]
     elif "marginals" in name or "gradient" in name:  # two outputs: log Z and the marginals, or of two inputs
         given = [*given, None][:2]
-    results = [g for g in node.apply(*given) if g is not None]
+    results = [g for g, needed in zip(node.apply(*given), node.needs_input_grad, strict=True) if needed]
     return tuple(results), [f for f in node.next_functions if f[0] is not None]
 
 

@@ -105,7 +105,9 @@ def test_sentences_without_words(parser, treebank, confidence):
     assert [parsed[1].text, parsed[3].text] == [one.text for one in expected]
     empty = [Sentence.from_words([]), comments]
     one, two = parser.predict(empty, confidence=confidence)
-    assert one == two == ([], [], [] if confidence else None, None)
+    for nothing in (one, two):
+        assert (nothing.heads, nothing.deprels, nothing.confidence) == ([], [], [] if confidence else None)
+        assert not nothing.certified and nothing.constraints is None
     one.heads.append(1)  # nobody else's
     assert two.heads == []
 
@@ -315,7 +317,7 @@ def test_confidence_of_long_sentences(parser, treebank, projective):
 def test_confidence_does_not_change_the_parse(parser, treebank):
     plain, sure = parser.predict(treebank), parser.predict(treebank, confidence=True)
     assert all(one.confidence is None for one in plain)
-    assert [one[:2] for one in plain] == [one[:2] for one in sure]
+    assert [(one.heads, one.deprels) for one in plain] == [(one.heads, one.deprels) for one in sure]
 
 
 def test_confidence_is_added_to_misc(parser, treebank):
