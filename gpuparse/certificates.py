@@ -13,6 +13,7 @@ keep the differences. There is no absolute tolerance: scores times any power of 
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,5 +33,8 @@ def rounding(terms: int, size: Number) -> Number:
 
 
 def is_proven(score: Number, bound: Number, rounding: Number) -> Any:
-    """Whether a tree of this score is best, if no tree scores more than the bound; of tensors, each."""
-    return bound <= score + rounding
+    """Whether a tree of this score is best, if no tree scores more than the bound; of tensors, each.
+
+    Where rounding is not known, because sums end beyond the range of doubles, nothing is.
+    """
+    return (rounding < math.inf) & (bound <= score + rounding)

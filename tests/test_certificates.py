@@ -57,6 +57,8 @@ def _best(tensors: dict[str, Tensor], single_root: bool = True) -> tuple[float, 
 
 def test_the_rule() -> None:
     assert rounding(0, 0.0) == 0.0
+    assert is_proven(0.0, 1.0, 1.0) and not is_proven(0.0, 1.0, math.inf)  # which is not known, and proves nothing
+    assert is_proven(*torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, math.inf]])).tolist() == [True, False]
     assert rounding(10, 1.0) > 10 * UNIT  # not less than what adding up ten terms may be off
     assert rounding(11, 1.0) > rounding(10, 1.0)
     for power in (-900, -40, 40, 900):
