@@ -12,6 +12,7 @@ import itertools
 import random
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -232,8 +233,8 @@ def try_plain_path() -> int:
     arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
     lengths = torch.empty(B, dtype=torch.int64, device="cuda")
 
-    def gradients(output: Tensor, leaves: Tensor | tuple[Tensor, ...], **_: Any) -> tuple[Tensor, ...]:
-        return tuple(gradient(output, leaf) for leaf in (leaves if isinstance(leaves, tuple) else (leaves,)))
+    def gradients(output: Tensor, leaves: Tensor | Sequence[Tensor], **_: Any) -> tuple[Tensor, ...]:
+        return tuple(gradient(output, leaf) for leaf in ([leaves] if isinstance(leaves, Tensor) else leaves))
 
     torch.autograd.grad = gradients  # type: ignore[assignment]
     for root in (True, False):
