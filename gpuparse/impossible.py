@@ -72,17 +72,23 @@ def _masked(
     """Arcs that are masked: without them a tree is better by far than any with them."""
     N = scores.arcs.shape[1]
     most = scores.fold_labels().arcs.detach().double()
+    sizes = scores.arcs.detach().double().abs()  # of what is added up, which may cancel
+    if scores.labels is not None:
+        sizes = sizes + scores.labels.detach().double().amax(-1).abs()
     for kind, parts in zip(scores.second_order, scores.parts, strict=True):
         over = parts.bound(0 if kind == "grandparents" else 1).double()
         if kind == "grandparents":
             over[:, 0] = 0.0
-        most = most + over
+        most, sizes = most + over, sizes + over.abs()
     most = torch.where(arc_mask(scores.lengths, N), most, -torch.inf)
-    best = torch.where(is_word(scores.lengths, N), most.amax(1), 0.0)
+    word = is_word(scores.lengths, N)
+    best, first = most.max(1)
+    best = torch.where(word, best, 0.0)
     heads = (EISNER if projective else MATRIX_TREE).argmax(most, scores.lengths, single_root)
     score = scores.total(heads).detach()  # -inf without a tree
     if known is not None:
         score = torch.maximum(score, scores.total(known).detach())
-    size = best.abs().sum(1) + score.abs()
-    away = best.sum(1) - score + certificates.rounding(N, size)
+    ways = (torch.where(word, sizes.gather(1, at.clamp(min=0)[:, None])[:, 0], 0.0).sum(1) for at in (first, heads))
+    size = sum(ways, score.abs())
+    away = (best.sum(1) - score).clamp(min=0.0) + certificates.rounding(N, size)
     return most.isfinite() & (best[:, None] - most > (FAR * away + size)[:, None, None])
