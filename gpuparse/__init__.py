@@ -9,7 +9,8 @@ if startup.is_command():  # what follows takes seconds
 
 from gpuparse.bp import BeliefPropagation
 from gpuparse.chain import Tagging, Transitions, viterbi
-from gpuparse.decode import Parse, decode
+from gpuparse.checking import verify
+from gpuparse.decoding import Parse, decode
 from gpuparse.distributions import (
     ConstituencyTrees,
     LexicalizedTrees,
@@ -21,12 +22,11 @@ from gpuparse.distributions import (
 )
 from gpuparse.dual import DualDecomposition
 from gpuparse.grammars import Grammar
-from gpuparse.mst import mst
 from gpuparse.parser import Parser
 from gpuparse.proofs import Proof
 from gpuparse.scores import Scores
+from gpuparse.spanning import mst
 from gpuparse.tagger import Tagger
-from gpuparse.verify import verify
 
 __all__ = [
     "BeliefPropagation",

@@ -17,7 +17,7 @@ from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.lp import Constraint, Projective, violates
 from gpuparse.lp import Words as Seen
 from gpuparse.lp.check import as_constraints

@@ -29,7 +29,7 @@ from gpuparse.cli.stream import (
 from gpuparse.config import value_of
 from gpuparse.corpus import Report
 from gpuparse.data.batches import BATCH_WORDS
-from gpuparse.decode import METHODS
+from gpuparse.decoding import METHODS
 from gpuparse.lp import Constraint
 from gpuparse.lp.files import constraints_of, constraints_path, ready, unknown_labels
 from gpuparse.parser import TIME_LIMIT, Parser
