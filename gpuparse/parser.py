@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
-from gpuparse.data.batches import BATCH_WORDS, Batch, collate
+from gpuparse.data.batches import Batch, collate
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.decoding import decode
+from gpuparse.defaults import BATCH_WORDS, TIME_LIMIT
 from gpuparse.lp import Constraint, Projective, violates
 from gpuparse.lp import Words as Seen
 from gpuparse.lp.check import as_constraints
@@ -28,7 +29,6 @@ from gpuparse.nn.scorer import Scored
 from gpuparse.parse import Parse
 from gpuparse.scores import Scores
 
-TIME_LIMIT = 10.0  # seconds for a sentence under constraints
 _TABLE = 1 << 24  # scores of labelled arcs at a time
 _SHOWN = 6  # constraints that cannot hold together, in a remark
 

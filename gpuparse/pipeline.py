@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from gpuparse.data.batches import BATCH_WORDS, WINDOW
+from gpuparse.data.batches import WINDOW
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import Sentence
+from gpuparse.defaults import BATCH_WORDS
 from gpuparse.parser import Parser
 from gpuparse.tagger import Tagger
 

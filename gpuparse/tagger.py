@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gpuparse.chain.viterbi import BEAM, Method, Transitions, viterbi
-from gpuparse.data.batches import BATCH_WORDS
+from gpuparse.chain.viterbi import Transitions, viterbi
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Results
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging import TagVocabulary, collate_tags
+from gpuparse.defaults import BATCH_WORDS, BEAM, TagMethod
 from gpuparse.model import Model, timed
 from gpuparse.nn.build import build_tag_scorer
 from gpuparse.nn.tagging import TagScorer
@@ -59,7 +59,7 @@ class Tagger(Model[TagVocabulary, TagScorer]):
         self,
         sentences: Iterable[Words | Sentence],
         *,
-        method: Method = "auto",
+        method: TagMethod = "auto",
         beam: int = BEAM,
         batch_words: int | None = BATCH_WORDS,
     ) -> Results[list[str]]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from gpuparse.defaults import BEAM, TagMethod
 from gpuparse.ops import viterbi as ops
 from gpuparse.ops.viterbi import Table
 from gpuparse.shifts import LARGE, LOST, add_up, chains_less_shared, check_sums, is_large, read_of_chains
@@ -26,9 +27,7 @@ from gpuparse.tags import (
 )
 from gpuparse.trees import short
 
-Method = Literal["auto", "dense", "column_generation", "beam"]
 Pricing = Literal["forward", "averaged"]
-BEAM = 8
 WORTH_PRICING = 12  # fewer tags than this are looked at faster than they are bounded
 
 
@@ -89,7 +88,7 @@ def viterbi(
     transitions: Tensor | Transitions,
     lengths: Lengths = None,
     *,
-    method: Method = "auto",
+    method: TagMethod = "auto",
     pricing: Pricing = "forward",
     initial: int = 1,
     beam: int = BEAM,
@@ -176,7 +175,7 @@ def _sure(unary: Tensor, scores: Tensor, score: Float64[Tensor, " B"]) -> bool:
 
 
 def _check_options(method: str, pricing: str, initial: int, beam: int) -> None:
-    for name, value, choices in (("method", method, get_args(Method)), ("pricing", pricing, get_args(Pricing))):
+    for name, value, choices in (("method", method, get_args(TagMethod)), ("pricing", pricing, get_args(Pricing))):
         if not isinstance(value, str) or value not in choices:
             raise ValueError(f"{name} is {short(value)}; wanted one of {', '.join(map(repr, choices))}")
     for name, number in (("initial", initial), ("beam", beam)):
