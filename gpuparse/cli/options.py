@@ -1,7 +1,8 @@
-"""The options that the commands that read and write corpora share."""
+"""The options that commands share."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -25,4 +26,13 @@ Resume = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Forget a run that was interrupted; also lets the output replace an input.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+def _hush(quiet: bool) -> bool:
+    """Silence what the library says by itself, too."""
+    if quiet:
+        logging.getLogger("gpuparse").setLevel(logging.ERROR)
+    return quiet
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_hush, help="Say nothing but errors.")]

@@ -10,6 +10,7 @@ import typer
 
 from gpuparse import startup
 from gpuparse.cli.common import fail, put
+from gpuparse.cli.options import Quiet
 from gpuparse.config import Config
 
 
@@ -38,7 +39,7 @@ def train(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Annotated[int, typer.Option(help="CPU threads; 0: as many as torch would.", min=0)] = 0,
     show: Annotated[bool, typer.Option("--show-config", help="Print the settings as TOML and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a parser, or a tagger, on CoNLL-U and keep the best one in MODEL.
 

@@ -137,7 +137,7 @@ def interrupt(process, times=1) -> tuple[int, str]:
 @pytest.mark.parametrize("delay", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("command", ["sample", "parse"])
 def test_ctrl_c_while_modules_are_imported_and_after(program, tmp_path, model, command, delay):
-    arguments = {"sample": ("-n", 10**9), "parse": (model,)}[command]
+    arguments = {"sample": ("-n", 10**9), "parse": ("-q", model)}[command]
     process = start(program, command, *arguments, "-o", tmp_path / "out.conllu", stdin=subprocess.PIPE)
     time.sleep(delay)
     assert interrupt(process) == (130, "gpuparse: interrupted\n")
@@ -156,7 +156,7 @@ def test_ctrl_c_while_a_file_is_written(program, tmp_path):
 
 
 def test_ctrl_c_while_input_is_waited_for(program, tmp_path, model):
-    process = start(program, "parse", model, "-o", tmp_path / "out.conllu", stdin=subprocess.PIPE)
+    process = start(program, "parse", "-q", model, "-o", tmp_path / "out.conllu", stdin=subprocess.PIPE)
     end = time.monotonic() + 60
     while not (tmp_path / "out.conllu.partial").exists() and time.monotonic() < end:
         time.sleep(0.02)
