@@ -34,7 +34,23 @@ _SHOWN = 6  # constraints that cannot hold together, in a remark
 
 
 class Parser(Model[Vocabulary, nn.Module]):
-    """Parses sentences. ``Parser.load(path)`` for one that was trained; ``gpuparse.train.train`` trains one."""
+    """A vocabulary, a scorer and the way to decode: parses sentences.
+
+    ``Parser.load(directory)`` is one that was trained, ``gpuparse.train.train`` trains one, ``save(directory)`` keeps
+    it; ``parse`` gives sentences with new heads and labels, ``predict`` what the decoder knows of them.
+
+    Example:
+        >>> import gpuparse as gp
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.data.vocab import Vocabulary
+        >>> small = ["word", "char", "chars", "tag", "feats", "hidden", "arc", "label"]
+        >>> config = Config.load(overrides=[f"scorer.{name}=4" for name in small])
+        >>> parser = gp.Parser.new(config, Vocabulary.build(list(artificial_treebank(5))))  # which has not learned yet
+        >>> (tree,) = parser.parse([[("We", "PRON"), ("saw", "VERB"), ("it", "PRON")]])
+        >>> len(tree.heads), parser.predict([tree])[0].certified
+        (3, True)
+    """
 
     task = "parse"
     read_vocabulary = Vocabulary.from_json

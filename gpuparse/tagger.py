@@ -29,7 +29,23 @@ class ScoredTags(NamedTuple):
 
 
 class Tagger(Model[TagVocabulary, TagScorer]):
-    """Tags sentences. ``Tagger.load(path)`` for one that was trained; ``gpuparse.train.train_tagger`` trains one."""
+    """A vocabulary and a scorer: tags sentences by best chains.
+
+    ``Tagger.load(directory)`` is one that was trained, ``gpuparse.train.train_tagger`` trains one, ``save(directory)``
+    keeps it; ``tag`` gives sentences with new tags, ``predict`` the tags alone, ``score`` the scores of all tags.
+
+    Example:
+        >>> import gpuparse as gp
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.data.tagging import TagVocabulary
+        >>> config = Config.load(overrides=["task=tag", "scorer.kind=templates", "training.objective=perceptron"])
+        >>> vocabulary = TagVocabulary.build(list(artificial_treebank(5)), "upos", features=1000)
+        >>> tagger = gp.Tagger.new(config, vocabulary)  # which has not learned yet
+        >>> (sentence,) = tagger.tag([["We", "saw", "it"]])
+        >>> len(sentence.upos)
+        3
+    """
 
     task = "tag"
     read_vocabulary = TagVocabulary.from_json

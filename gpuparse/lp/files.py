@@ -58,6 +58,13 @@ def load_constraints(path: Path | str) -> list[Constraint]:
 
     Every constraint may have, besides its own settings, a ``weight``, which makes it soft, and ``sentences``, the names
     (sent_id) of those it is about.
+
+    Raises ValueError, in one line that names the file, the constraint and the setting, where it is not as it must be.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> len(lp.load_constraints("ud")) > 5
+        True
     """
     path = constraints_path(path)
     return constraints_of(path.read_bytes(), path)
