@@ -149,11 +149,10 @@ def test_version(run):
 def test_quiet_silences_the_library(run):
     logger = logging.getLogger("gpuparse")
     for option, level in ([], logging.NOTSET), (["--quiet"], logging.ERROR):
-        try:
-            assert run("train", "model", "--show-config", *option).exit_code == 0
-            assert logger.level == level
-        finally:
-            logger.setLevel(logging.NOTSET)
+        logger.setLevel(logging.NOTSET)
+        assert run("train", "model", "--show-config", *option).exit_code == 0
+        assert logger.level == level
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("info", "--nothing"), ("info", "more")])

@@ -74,6 +74,7 @@ def test_the_device_decides_what_is_compiled(
 ) -> None:
     given = []
     announce.cache_clear()
+    caplog.set_level("WARNING", "gpuparse")  # whatever a quiet command has left
     monkeypatch.setattr(gpu, "_machine_code", lambda code, options, names: (given.append(options[-1]), b"{}\n")[1])
     for capability in ((8, 0), (8, 6), (9, 9)):  # of the last, NVRTC knows only the kind
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
