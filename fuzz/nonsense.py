@@ -12,6 +12,7 @@ from torch.distributions import kl_divergence
 
 import gpuparse as gp
 from gpuparse import bp
+from gpuparse.chain import Transitions
 from gpuparse.parts import DenseParts
 
 GRAMMAR = gp.Grammar(
@@ -235,7 +236,7 @@ CALLS: list[tuple[Callable[..., Any], list[Callable[[random.Random], Any]]]] = [
         [heads, lambda rng: torch.ones(2, 4, dtype=torch.int64)],
     ),
     (lambda u, t, n, m: gp.viterbi(u, t, n, method=m), [unary, pairs, lengths, lambda rng: "auto"]),
-    (gp.Transitions, [lambda rng: torch.zeros(2, 2)]),
+    (Transitions, [lambda rng: torch.zeros(2, 2)]),
     (
         lambda v, n, k: DenseParts(v, n, kind=k),
         [triples, lengths, lambda rng: rng.choice(("siblings", "grandparents"))],

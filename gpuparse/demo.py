@@ -87,7 +87,7 @@ def _run(directory: Path, quick: bool) -> None:
     learned, dev, gold = builtin_treebank("train"), builtin_treebank("dev"), builtin_treebank("test")
     learned = learned[:QUICK_SENTENCES] if quick else learned
     words = sum(map(len, learned))
-    progress.note(f"training on {len(learned):,} sentences, {words:,} words (the kernel is compiled at its first use)")
+    progress.note(f"training on {len(learned):,} sentences, {words:,} words")
     with progress.bar:
         parser = train(QUICK if quick else FULL, model, train=learned, dev=dev, overwrite=True, report=progress)
     parsed = _parse(parser, gold, progress)

@@ -25,6 +25,15 @@ class Grammar:
         heads: which child has the head word of the parent, 0 (left) or 1 (right).
         scores: of the rules; their dtype is that of everything computed with the grammar (at least float32).
         roots: of the symbols at the root of a tree, -inf where a symbol may not be there.
+
+    Raises ValueError where these do not fit each other, naming the one that is wrong.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> rules = torch.tensor([[2, 0, 1], [2, 0, 2]])  # S -> D N, S -> D S
+        >>> heads, scores = torch.tensor([1, 1]), torch.zeros(2)
+        >>> gp.Grammar(("D", "N", "S"), 2, *rules.T, heads, scores, torch.tensor([-torch.inf, -torch.inf, 0.0]))
+        Grammar(symbols: 3, tags: 2, rules: 2)
     """
 
     symbols: tuple[str, ...]

@@ -29,6 +29,13 @@ class Parse:
         remarks: what there is to say of sentences, by their index: why constraints cannot be satisfied, or why nothing
             was proven.
         proof: why certified answers are best, for ``gpuparse.verify``; None unless it was asked for.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> arcs = torch.tensor([[[0.0, 1.0, 4.0], [0.0, 0.0, 3.0], [0.0, 2.0, 0.0]]])
+        >>> parse = gp.decode(gp.Scores(arcs))
+        >>> parse.heads, parse.score, parse.certified
+        (tensor([[-1,  2,  0]]), tensor([6.], dtype=torch.float64), tensor([True]))
     """
 
     heads: Int[Tensor, "B N"]

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
 
-from gpuparse.data.batches import BATCH_WORDS, Batch, collate
+from gpuparse.data.batches import Batch, collate
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
+from gpuparse.defaults import BATCH_WORDS, TIME_LIMIT
 from gpuparse.lp import Constraint, Projective, violates
 from gpuparse.lp import Words as Seen
 from gpuparse.lp.check import as_constraints
@@ -28,13 +29,28 @@ from gpuparse.nn.scorer import Scored
 from gpuparse.parse import Parse
 from gpuparse.scores import Scores
 
-TIME_LIMIT = 10.0  # seconds for a sentence under constraints
 _TABLE = 1 << 24  # scores of labelled arcs at a time
 _SHOWN = 6  # constraints that cannot hold together, in a remark
 
 
 class Parser(Model[Vocabulary, nn.Module]):
-    """Parses sentences. ``Parser.load(path)`` for one that was trained; ``gpuparse.train.train`` trains one."""
+    """A vocabulary, a scorer and the way to decode: parses sentences.
+
+    ``Parser.load(directory)`` is one that was trained, ``gpuparse.train.train`` trains one, ``save(directory)`` keeps
+    it; ``parse`` gives sentences with new heads and labels, ``predict`` what the decoder knows of them.
+
+    Example:
+        >>> import gpuparse as gp
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.data.vocab import Vocabulary
+        >>> small = ["word", "char", "chars", "tag", "feats", "hidden", "arc", "label"]
+        >>> config = Config.load(overrides=[f"scorer.{name}=4" for name in small])
+        >>> parser = gp.Parser.new(config, Vocabulary.build(list(artificial_treebank(5))))  # which has not learned yet
+        >>> (tree,) = parser.parse([[("We", "PRON"), ("saw", "VERB"), ("it", "PRON")]])
+        >>> len(tree.heads), parser.predict([tree])[0].certified
+        (3, True)
+    """
 
     task = "parse"
     read_vocabulary = Vocabulary.from_json

@@ -94,7 +94,24 @@ class Parts(ABC):
 
 
 class DenseParts(Parts):
-    """Parts whose scores are all there: a tensor [B, N, N, N]; -inf forbids a part."""
+    """Parts whose scores are all there: a tensor [B, N, N, N]; -inf forbids a part.
+
+    Args:
+        values: scores [B, N, N, N] of triples.
+        lengths: words of each sentence [B]; None if all are full.
+        kind: "grandparents" or "siblings".
+        validate_args: raise ValueError at a NaN or +inf; by default on a CPU.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse.parts import DenseParts
+        >>> parts = DenseParts(torch.arange(64.0).view(1, 4, 4, 4), kind="grandparents")
+        >>> parts.bound(0)[0, 1, 2]  # of all g -> 1 -> 2: that of g = 3
+        tensor(54.)
+        >>> one = torch.tensor([1])
+        >>> parts.score(0 * one, 3 * one, one, 2 * one), parts.scored
+        (tensor([54.]), 1)
+    """
 
     def __init__(
         self, values: Tensor, lengths: Lengths = None, *, kind: Kind, validate_args: bool | None = None

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from gpuparse.data.batches import BATCH_WORDS, WINDOW
+from gpuparse.data.batches import WINDOW
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import Sentence
+from gpuparse.defaults import BATCH_WORDS
 from gpuparse.parser import Parser
 from gpuparse.tagger import Tagger
 
@@ -26,6 +27,20 @@ class Pipeline:
         parser: options of ``parse``, ``pipe`` and ``predict`` are those of its ``predict``.
 
     A tagger that gives none of the columns that the parser reads is a ValueError: it would change nothing.
+
+    Example:
+        >>> from gpuparse import Parser
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.data.vocab import Vocabulary
+        >>> from gpuparse.pipeline import Pipeline
+        >>> small = ["word", "char", "chars", "tag", "feats", "hidden", "arc", "label"]
+        >>> config = Config.load(overrides=[f"scorer.{name}=4" for name in small])
+        >>> pipeline = Pipeline(None, Parser.new(config, Vocabulary.build(list(artificial_treebank(5)))))
+        >>> pipeline.missing
+        ('upos', 'feats')
+        >>> sum(1 for _ in pipeline.pipe(artificial_treebank(3), window=2))
+        3
     """
 
     def __init__(self, tagger: Tagger | None, parser: Parser) -> None:

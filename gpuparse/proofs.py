@@ -110,7 +110,21 @@ NAMES = tuple(each.name for each in fields(Leaf))
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """The leaves of each sentence that has any, by its number. One without is proven by computing it anew."""
+    """The leaves of each sentence that has any, by its number. One without is proven by computing it anew.
+
+    Attributes:
+        leaves: by the sentence's number.
+
+    Example:
+        >>> import tempfile, torch, gpuparse as gp
+        >>> scores = gp.Scores(torch.zeros(1, 3, 3), grandparents=torch.ones(1, 3, 3, 3))
+        >>> proof = gp.decode(scores, "ppc", exact=True, proof=True).proof
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     proof.save(f"{directory}/proof.safetensors")
+        ...     again = gp.Proof.load(f"{directory}/proof.safetensors")
+        >>> len(again.leaves[0]) == len(proof.leaves[0])
+        True
+    """
 
     leaves: Mapping[int, tuple[Leaf, ...]]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpuparse.checking import tree_bound, tree_part
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.proofs import NEVER, Doubles, Leaf, Proof, path_of, spanning_sets
 from gpuparse.scores import Scores
 from gpuparse.single import Single, plus, total
-from gpuparse.verify import tree_bound, tree_part
 
 TRIED = 20  # other leaves whose numbers are tried
 MOST = 500  # leaves that are split here, where what a method knew is not enough

@@ -43,6 +43,13 @@ class Scores:
 
     The arguments are attributes; ``lengths`` is an int64 tensor, ``siblings`` and ``grandparents`` are families of
     parts (``gpuparse.parts``) or None.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> gp.Scores(torch.randn(2, 5, 5), lengths=[4, 3], labels=torch.randn(2, 5, 5, 7))
+        Scores(sentences: 2, words: 4, labels: 7)
+        >>> gp.Scores(torch.randn(2, 5, 5), grandparents=torch.randn(2, 5, 5, 5)).second_order
+        ('grandparents',)
     """
 
     arcs: Float[Tensor, "B N N"]

@@ -36,6 +36,19 @@ def begin() -> None:
         signal.signal(signal.SIGINT, lambda *_: _leave())
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """The same in a part of a command that imports modules: they may swallow what is raised in them."""
+    if not _begun or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: _leave())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def open_streams() -> None:
     """Give ``sys`` the standard streams that were closed: to read or to write them fails, but for stderr."""
     _reserve_streams()

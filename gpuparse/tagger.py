@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gpuparse.chain.viterbi import BEAM, Method, Transitions, viterbi
-from gpuparse.data.batches import BATCH_WORDS
+from gpuparse.chain.viterbi import Transitions, viterbi
 from gpuparse.data.given import Words, as_sentences
 from gpuparse.data.prediction import Results
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging import TagVocabulary, collate_tags
+from gpuparse.defaults import BATCH_WORDS, BEAM, TagMethod
 from gpuparse.model import Model, timed
 from gpuparse.nn.build import build_tag_scorer
 from gpuparse.nn.tagging import TagScorer
@@ -29,7 +29,23 @@ class ScoredTags(NamedTuple):
 
 
 class Tagger(Model[TagVocabulary, TagScorer]):
-    """Tags sentences. ``Tagger.load(path)`` for one that was trained; ``gpuparse.train.train_tagger`` trains one."""
+    """A vocabulary and a scorer: tags sentences by best chains.
+
+    ``Tagger.load(directory)`` is one that was trained, ``gpuparse.train.train_tagger`` trains one, ``save(directory)``
+    keeps it; ``tag`` gives sentences with new tags, ``predict`` the tags alone, ``score`` the scores of all tags.
+
+    Example:
+        >>> import gpuparse as gp
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.data.tagging import TagVocabulary
+        >>> config = Config.load(overrides=["task=tag", "scorer.kind=templates", "training.objective=perceptron"])
+        >>> vocabulary = TagVocabulary.build(list(artificial_treebank(5)), "upos", features=1000)
+        >>> tagger = gp.Tagger.new(config, vocabulary)  # which has not learned yet
+        >>> (sentence,) = tagger.tag([["We", "saw", "it"]])
+        >>> len(sentence.upos)
+        3
+    """
 
     task = "tag"
     read_vocabulary = TagVocabulary.from_json
@@ -59,7 +75,7 @@ class Tagger(Model[TagVocabulary, TagScorer]):
         self,
         sentences: Iterable[Words | Sentence],
         *,
-        method: Method = "auto",
+        method: TagMethod = "auto",
         beam: int = BEAM,
         batch_words: int | None = BATCH_WORDS,
     ) -> Results[list[str]]:

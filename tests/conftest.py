@@ -27,8 +27,8 @@ namespace { C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::De
 SLOW = (
     *("bp", "chain", "cli", "distributions", "dual", "fuzz", "lp", "ops", "plain", "train"),
     *("backend/test_environment.py", "corpus/test_resuming.py", "kernels/test_nvrtc.py", "nn/test_templates.py"),
-    *("test_automata.py", "test_certificates.py", "test_decode.py", "test_demo.py", "test_fake_cuda.py"),
-    *("test_fuzz_", "test_models.py", "test_pricing.py", "test_trees.py", "test_verify.py"),
+    *("test_automata.py", "test_certificates.py", "test_decoding.py", "test_demo.py", "test_fake_cuda.py"),
+    *("test_fuzz_", "test_models.py", "test_pricing.py", "test_trees.py", "test_checking.py"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Scores, parts and decoders on fake `cuda` tensors: no device mix and no hidden wait. Run by test_decode.
+"""Scores, parts and decoders on fake `cuda` tensors: no device mix and no hidden wait. Run by test_decoding.
 
 See fake_cuda.py for the library that is given as the first argument.
 """
@@ -12,7 +12,7 @@ import sys
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from gpuparse.decode import METHODS, decode
+from gpuparse.decoding import METHODS, decode
 from gpuparse.nn.trilinear import Trilinear
 from gpuparse.parts import KINDS, Kind
 from gpuparse.scores import Scores

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import subprocess
@@ -143,6 +144,15 @@ def test_version(run):
     result = run("--version")
     assert result.exit_code == 0
     assert result.stdout == f"gpuparse {__version__}\n"
+
+
+def test_quiet_silences_the_library(run):
+    logger = logging.getLogger("gpuparse")
+    for option, level in ([], logging.NOTSET), (["--quiet"], logging.ERROR):
+        logger.setLevel(logging.NOTSET)
+        assert run("train", "model", "--show-config", *option).exit_code == 0
+        assert logger.level == level
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("info", "--nothing"), ("info", "more")])

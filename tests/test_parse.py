@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.parse import Parse
 from tests.test_scores import random_scores
 

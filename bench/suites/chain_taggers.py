@@ -16,7 +16,7 @@ from bench.models import ENGLISH, train, treebank_file
 from bench.output import RESULTS, figure, plot, show
 from bench.registry import Args, Measured, effort
 from bench.timing import Case, Contender, measure
-from gpuparse.chain import Transitions
+from gpuparse.chain import Tagging, Transitions
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import Sentence
 
@@ -44,7 +44,7 @@ class Scored:
     def tags(self) -> int:
         return self.transitions.scores.shape[0]
 
-    def decode(self, **options: Any) -> list[gp.Tagging]:
+    def decode(self, **options: Any) -> list[Tagging]:
         return [gp.viterbi(unary, self.transitions, lengths, **options) for unary, lengths in self.batches]
 
 
@@ -67,13 +67,13 @@ def exact_decoders() -> dict[str, dict[str, Any]]:
     return {name: each for name, each in decoders("xpos").items() if not name.startswith("beam")}
 
 
-def exact(found: list[gp.Tagging], dense: list[gp.Tagging]) -> float:
+def exact(found: list[Tagging], dense: list[Tagging]) -> float:
     """Percent of the sentences whose score is the dense program's, to rounding."""
     a, b = (torch.cat([t.score for t in each]) for each in (found, dense))
     return 100 * float(((a - b).abs() <= 1e-12 * b.abs().clamp(min=1.0)).double().mean())
 
 
-def per_word(found: list[gp.Tagging], what: str, words: int) -> float:
+def per_word(found: list[Tagging], what: str, words: int) -> float:
     return float(sum(t.stats[what].sum() for t in found)) / words
 
 

@@ -27,8 +27,9 @@ from bench.parsers import scored
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, models, repeats, threads, whole
 from bench.timing import timed
 from gpuparse.data.artificial import artificial_treebank
-from gpuparse.data.batches import BATCH_WORDS, collate
+from gpuparse.data.batches import collate
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.defaults import BATCH_WORDS
 from gpuparse.lp import pricing
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
 from gpuparse.nn.trilinear import TrilinearParts

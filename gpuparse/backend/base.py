@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -91,6 +92,18 @@ class Backend(Protocol):
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
         """Run ``kernel`` with one team for each slot on sentences of at most ``nodes`` nodes."""
         ...
+
+
+@cache
+def announce(device: str) -> None:
+    """Say, once in a process, that kernels are compiled: the first use takes seconds, and nobody would know why.
+
+    It is a warning of the logger ``gpuparse``: on stderr where a program sets up no logging, as the command line does
+    not; ``logging.getLogger("gpuparse").setLevel("ERROR")`` silences it, and ``--quiet`` does.
+    """
+    logging.getLogger("gpuparse").warning(
+        "gpuparse: compiling kernels for the %s, some seconds each; the cache keeps them, if it can be written", device
+    )
 
 
 @cache

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gpuparse.backend.base import Argument, Kernel, Long, source_text
+from gpuparse.backend.base import Argument, Kernel, Long, announce, source_text
 from gpuparse.backend.cache import cache_name, fetch
 
 WORTH_A_THREAD = 50_000  # steps (about that many nanoseconds or less) that make up for waking a thread
@@ -96,6 +96,7 @@ def _compile(name: str, target: Path) -> None:
     compiler = find_compiler()
     if compiler is None:
         raise CompileError("no C++ compiler found (set CXX, or install g++ or clang++)")
+    announce("CPU")
     for native in (native_flags(), ()):  # the second where the compiler does not know this processor
         command = [*_compiler_command(), *FLAGS, *native, "-x", "c++", "-", "-o", str(target)]
         try:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpuparse.backend.base import Argument, Kernel, Long, instances, source_text
+from gpuparse.backend.base import Argument, Kernel, Long, announce, instances, source_text
 from gpuparse.backend.cache import cache_name, fetch
 
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space")  # of lambdas too
@@ -42,6 +42,7 @@ class CachedModule:
         file_name = cache_name(stem, ".cubin", code, *given, *name_expressions, str(nvrtc.getVersion()))
 
         def build(target: Path) -> None:
+            announce("GPU")
             target.write_bytes(_machine_code(code, given, name_expressions))
 
         names, machine_code = fetch(file_name, build, lambda _, content: content.split(b"\n", 1))

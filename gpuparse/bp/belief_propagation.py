@@ -35,6 +35,13 @@ class Beliefs:
         iterations: how many a sentence took [B].
         impossible: sentences found without any assignment [B]: their beliefs are 0, log Z -inf. Those of a hard
             constraint that no single variable shows have log Z -inf alone.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Tree(), bp.Link(torch.zeros(1, 3, 3))]).run()
+        >>> beliefs.links[0, 0], beliefs.converged  # each of the words is under the root in one of two trees
+        (tensor([0.0000, 0.5000, 0.5000], dtype=torch.float64), tensor([True]))
     """
 
     residuals: Float[Tensor, " B"]
@@ -106,6 +113,17 @@ class BeliefPropagation:
             more of them than iterations. With a last one other than 1, beliefs and log Z are those of F ** (1 / T).
         recompute: a gradient through the iterations computes each of them once more, and only messages are kept: about
             a tenth of the memory, for half as much time again.
+
+    Raises ValueError at options that are none, factors of different sizes, and a NaN or +inf among their scores.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import bp
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> arcs, pairs = torch.randn(2, 5, 5, generator=generator), torch.randn(2, 5, 5, 5, generator=generator)
+        >>> beliefs = gp.BeliefPropagation([bp.Tree(), bp.Link(arcs), bp.Grand(pairs)], iterations=50).run([4, 3])
+        >>> beliefs.links.shape, beliefs.converged
+        (torch.Size([2, 5, 5]), tensor([True, True]))
     """
 
     def __init__(

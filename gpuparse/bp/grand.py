@@ -22,6 +22,13 @@ class Grand(Factors):
     """GRAND: ``grandparents[b, g, p, c]`` scores the links g -> p and p -> c: a tensor [B, N, N, N] or ``Parts``.
 
     Messages: to g -> p and to p -> c, both at [B, g, p, c].
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Grand(torch.full((1, 3, 3, 3), 2.0).log())]).run()
+        >>> round(beliefs.log_partition.exp().item(), 6)  # 0 -> 1 -> 2 counts twice, and 0 -> 2 -> 1
+        25.0
     """
 
     def __init__(self, grandparents: Tensor | Parts) -> None:

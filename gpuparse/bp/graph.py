@@ -142,7 +142,14 @@ def ratio(true: Float[Tensor, "*dims"], false: Float[Tensor, "*dims"]) -> Float[
 
 
 def weights(odds: Float[Tensor, "*dims"]) -> tuple[Float[Tensor, "*dims"], Float[Tensor, "*dims"]]:
-    """Log weights of false and true that a message stands for: (0, q), and (-inf, 0) for a link that is demanded."""
+    """Log weights of false and true that a message stands for: (0, q), and (-inf, 0) for a link that is demanded.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> bp.weights(torch.tensor([0.5, torch.inf]))
+        (tensor([0., -inf]), tensor([0.5000, 0.0000]))
+    """
     forced = odds == torch.inf
     return torch.where(forced, NEG_INF, torch.zeros_like(odds)), torch.where(forced, 0.0, odds)
 
@@ -202,6 +209,24 @@ class Factors(ABC):
 
     Incoming messages are -inf where there is no link, and may be -inf or +inf anywhere else. What is sent to no link
     has no effect.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> class Distance(bp.Factors):  # scores[b, d] of every link between nodes that are d apart, [B, N]
+        ...     def __init__(self, scores):
+        ...         self.scores = scores
+        ...
+        ...     def propagate(self, incoming, graph):  # what to say of each link: its log-odds
+        ...         node = torch.arange(graph.nodes)
+        ...         return (self.scores[:, (node - node[:, None]).abs()],)
+        ...
+        ...     def log_z(self, incoming, graph):  # every link is true or false
+        ...         false, true = bp.weights(incoming[0])
+        ...         return graph.add(false, true + self.propagate(incoming, graph)[0]).flatten(1).sum(1)
+        >>> beliefs = bp.BeliefPropagation([bp.Tree(), Distance(torch.tensor([[0.0, 0.0, -9.0, -9.0]]))]).run()
+        >>> beliefs.links[0, 0].argmax().item()  # the root's
+        1
     """
 
     scores: Tensor | None = None

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
 
 class Link(Factors):
-    """LINK: a score for each link [B, N, N], as ``arcs`` everywhere else."""
+    """LINK: a score for each link [B, N, N], as ``arcs`` everywhere else.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Link(torch.zeros(1, 3, 3))]).run()
+        >>> round(beliefs.log_partition.exp().item(), 6)  # every link or not
+        16.0
+    """
 
     def __init__(self, arcs: Float[Tensor, "B N N"]) -> None:
         self.scores: Tensor = as_arcs(arcs)
@@ -45,7 +53,14 @@ class Link(Factors):
 
 
 class ExactlyOne(Factors):
-    """EXACTLY1: every word has one head."""
+    """EXACTLY1: every word has one head.
+
+    Example:
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.ExactlyOne()]).run([2], nodes=3)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # two heads of two words
+        4.0
+    """
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (torch.where(graph.links, -graph.others(incoming[0], 1), 0.0),)
@@ -55,7 +70,14 @@ class ExactlyOne(Factors):
 
 
 class AtMostOne(Factors):
-    """ATMOST1: no word has two heads."""
+    """ATMOST1: no word has two heads.
+
+    Example:
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.AtMostOne()]).run([2], nodes=3)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # two heads or none of two words
+        9.0
+    """
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (-graph.plus_one(graph.others(incoming[0], 1)),)
@@ -67,7 +89,14 @@ class AtMostOne(Factors):
 
 
 class NotTwo(ThirdNode):
-    """NOT2: a NAND for every two heads i, k of a word j. Messages [B, i, j, k]."""
+    """NOT2: a NAND for every two heads i, k of a word j. Messages [B, i, j, k].
+
+    Example:
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.NotTwo()]).run([2], nodes=3)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # two heads or none of two words
+        9.0
+    """
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         node = torch.arange(graph.nodes, device=incoming[0].device)
@@ -84,7 +113,14 @@ class NotTwo(ThirdNode):
 
 
 class NoTwoCycle(Factors):
-    """NO2CYCLE: not both i -> j and j -> i."""
+    """NO2CYCLE: not both i -> j and j -> i.
+
+    Example:
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.NoTwoCycle()]).run([2], nodes=3)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # of four links two exclude each other
+        12.0
+    """
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (-graph.plus_one(incoming[0].transpose(1, 2)),)
@@ -109,6 +145,14 @@ class Pair(Factors):
         pairs: [B, P, 4], the links h -> m and h' -> m' of each pair as h, m, h', m', two different ones. A row with a
             negative entry is padding, and one past its sentence's end is never read.
         scores: [B, P]; -inf forbids the pair.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> pair = bp.Pair(torch.tensor([[[0, 1, 1, 2]]]), torch.tensor([[2.0]]).log())
+        >>> beliefs = bp.BeliefPropagation([pair]).run([2], nodes=3)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # of two links; both together count twice
+        5.0
     """
 
     def __init__(self, pairs: Int[Tensor, "B P 4"], scores: Float[Tensor, "B P"]) -> None:
@@ -166,7 +210,15 @@ class Pair(Factors):
 
 class Nand(Pair):
     """NAND: listed pairs of links that may not be true together; ``pairs`` as in PAIR. So are the beliefs [B, P], that
-    both are true: 0."""
+    both are true: 0.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Nand(torch.tensor([[[0, 1, 0, 2]]]))]).run([2], nodes=3)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # of two links not both
+        3.0
+    """
 
     def __init__(self, pairs: Int[Tensor, "B P 4"]) -> None:
         _as_pairs(pairs)

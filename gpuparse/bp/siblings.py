@@ -17,6 +17,13 @@ class Sib(ThirdNode):
     """SIB: ``scores[b, h, j, k]``, j < k, for the links h -> j and h -> k, next to each other or not. [B, N, N, N].
 
     Messages [B, h, j, k]: to h -> j from the factor that it shares with h -> k.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Sib(torch.full((1, 3, 3, 3), 2.0).log())]).run()
+        >>> round(beliefs.log_partition.exp().item(), 6)  # 0 -> 1 and 0 -> 2 together count twice
+        20.0
     """
 
     def __init__(self, scores: Float[Tensor, "B N N N"]) -> None:
@@ -48,6 +55,13 @@ class ChildSequence(Factors):
         last: ``last[b, h, m]``, [B, N, N]: m is the last child of h on its side. A side without children scores 0.
 
     Inside, ``last`` stands where the next child is the head again: [b, h, m, h]; so it does in the beliefs.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.ChildSequence(torch.zeros(1, 3, 3, 3))]).run()
+        >>> round(beliefs.log_partition.exp().item(), 6)  # every link or not
+        16.0
     """
 
     def __init__(self, siblings: Tensor | Parts, last: Float[Tensor, "B N N"] | None = None) -> None:

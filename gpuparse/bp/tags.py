@@ -31,7 +31,15 @@ class _EachTag(Factors):
 
 
 class Tag(_EachTag):
-    """TAG: ``unary[b, i, t]`` scores tag t at word i (from 0). [B, n, T]."""
+    """TAG: ``unary[b, i, t]`` scores tag t at word i (from 0). [B, n, T].
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Tag(torch.zeros(1, 2, 3))]).run()
+        >>> round(beliefs.log_partition.exp().item(), 6)  # three tags of two words
+        9.0
+    """
 
     def __init__(self, unary: Float[Tensor, "B n T"]) -> None:
         self.scores: Tensor = as_unary(unary)
@@ -55,6 +63,13 @@ class TagLink(Factors):
     """TAGLINK: ``scores[b, h, m, s, t]`` of the link h -> m with tag s at h and tag t at m. [B, N, N, T, T].
 
     The root has no tag: its links are scored by s = 0. Messages: to the link, to the head's tag, to the modifier's.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.TagLink(torch.zeros(1, 2, 2, 2, 2))]).run()
+        >>> round(beliefs.log_partition.exp().item(), 6)  # two tags of a word, and its link
+        4.0
     """
 
     def __init__(self, scores: Float[Tensor, "B N N T T"]) -> None:
@@ -125,6 +140,13 @@ class Trigram(_EachTag):
     """TRIGRAM: scores of the tags of three words in a row: [T, T, T], the same everywhere, or [B, n - 2, T, T, T].
 
     Forward and backward over pairs of tags, O(n T^3). The beliefs are like the scores: expected numbers.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Trigram(torch.zeros(2, 2, 2))]).run([3], nodes=4)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # two tags of three words
+        8.0
     """
 
     def __init__(self, scores: Tensor) -> None:

@@ -95,6 +95,12 @@ class Tree(Factors):
     exp(-200) times rather than not at all. That is enough if messages to the heads of each word are up to 160 apart
     (600 for any number under the root); if some links are forbidden, it is surely enough if that holds for the sum over
     all words, and N log N more. Beyond that, beliefs may be wrong, or a sentence be called impossible.
+
+    Example:
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Tree()]).run([3], nodes=4)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # all trees of three words
+        9.0
     """
 
     structure: Structure = MATRIX_TREE
@@ -191,7 +197,14 @@ class Tree(Factors):
 
 
 class ProjectiveTree(Tree):
-    """PTREE: the links are a tree without crossing arcs (3.3): Eisner's algorithm, inside and outside, O(n^3)."""
+    """PTREE: the links are a tree without crossing arcs (3.3): Eisner's algorithm, inside and outside, O(n^3).
+
+    Example:
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.ProjectiveTree()]).run([3], nodes=4)
+        >>> round(beliefs.log_partition.exp().item(), 6)  # two of the nine trees have crossing arcs
+        7.0
+    """
 
     structure = EISNER
 

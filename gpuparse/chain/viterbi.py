@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from gpuparse.defaults import BEAM, TagMethod
 from gpuparse.ops import viterbi as ops
 from gpuparse.ops.viterbi import Table
 from gpuparse.shifts import LARGE, LOST, add_up, chains_less_shared, check_sums, is_large, read_of_chains
@@ -26,9 +27,7 @@ from gpuparse.tags import (
 )
 from gpuparse.trees import short
 
-Method = Literal["auto", "dense", "column_generation", "beam"]
 Pricing = Literal["forward", "averaged"]
-BEAM = 8
 WORTH_PRICING = 12  # fewer tags than this are looked at faster than they are bounded
 
 
@@ -45,6 +44,12 @@ class Tagging:
         stats: what was looked at, each [B]: "states" (tags of words that messages were sent from), "transitions" (that
             messages went over or that were priced), "switched" (words that column generation left to the dense
             program).
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> best = gp.viterbi(torch.zeros(1, 3, 20), torch.zeros(20, 20), method="column_generation")
+        >>> best.score, best.bound, best.stats["states"].shape
+        (tensor([0.], dtype=torch.float64), tensor([0.], dtype=torch.float64), torch.Size([1]))
     """
 
     tags: Int[Tensor, "B n"]
@@ -59,6 +64,13 @@ class Transitions:
     """Transitions [T, T] made ready for many calls of ``viterbi``: their bounds, and a copy that the kernels like.
 
     If the tensor is changed in place, as by an optimiser, make it anew: ``viterbi`` refuses what it can see is stale.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse.chain import Transitions, viterbi
+        >>> ready = Transitions(torch.eye(3))
+        >>> [viterbi(unary, ready).score.tolist() for unary in (torch.zeros(2, 4, 3), torch.zeros(1, 6, 3))]
+        [[3.0, 3.0], [5.0]]
     """
 
     def __init__(self, transitions: Tensor) -> None:
@@ -89,7 +101,7 @@ def viterbi(
     transitions: Tensor | Transitions,
     lengths: Lengths = None,
     *,
-    method: Method = "auto",
+    method: TagMethod = "auto",
     pricing: Pricing = "forward",
     initial: int = 1,
     beam: int = BEAM,
@@ -115,6 +127,14 @@ def viterbi(
 
     Where hardly a transition can be left out, column generation goes over to the dense program, and so it does for
     transitions of each place, all of which it would have to read for their bounds.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> stay = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> unary = torch.tensor([[[0.5, 0.0], [0.0, 0.5], [0.0, 0.7]]])
+        >>> best = gp.viterbi(unary, stay)
+        >>> best.tags, best.certified
+        (tensor([[1, 1, 1]]), tensor([True]))
     """
     unary = as_unary(unary)
     if isinstance(transitions, Transitions):
@@ -176,7 +196,7 @@ def _sure(unary: Tensor, scores: Tensor, score: Float64[Tensor, " B"]) -> bool:
 
 
 def _check_options(method: str, pricing: str, initial: int, beam: int) -> None:
-    for name, value, choices in (("method", method, get_args(Method)), ("pricing", pricing, get_args(Pricing))):
+    for name, value, choices in (("method", method, get_args(TagMethod)), ("pricing", pricing, get_args(Pricing))):
         if not isinstance(value, str) or value not in choices:
             raise ValueError(f"{name} is {short(value)}; wanted one of {', '.join(map(repr, choices))}")
     for name, number in (("initial", initial), ("beam", beam)):

@@ -7,16 +7,19 @@ import math
 import platform
 import sys
 from importlib import metadata
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuparse import __version__, backend, selftest
+from gpuparse import __version__, startup
 from gpuparse.cli.common import Output, count, fail, put, size_text
 from gpuparse.quote import visible
+
+if TYPE_CHECKING:
+    from gpuparse.selftest import Check
 
 _PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
 
@@ -29,11 +32,17 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print versions, devices, which code each device runs, the compiler and the cache."""
-    report = _report()
+    with startup.importing():
+        from gpuparse import backend, selftest
+
+    report = _report(backend.describe())
     console = Output()
     if not as_json:
         _print_report(console, report)
-    checks = _checks() if run_selftest else None
+    checks = None
+    if run_selftest:
+        with Console(stderr=True).status("comparing the kernels with plain torch"):
+            checks = selftest.run()
     if as_json:
         if checks is not None:
             report["selftest"] = [_check_json(check) for check in checks]
@@ -44,9 +53,8 @@ def info(
         _finish(checks)
 
 
-def _report() -> dict[str, Any]:
-    """What ``info`` says, as JSON has it."""
-    found: dict[str, Any] = backend.describe()
+def _report(found: Any) -> dict[str, Any]:
+    """What ``info`` says of what the backend found, as JSON has it."""
     versions = {
         "gpuparse": __version__,
         "python": platform.python_version(),
@@ -107,13 +115,7 @@ def _print_report(console: Console, report: dict[str, Any]) -> None:
     )
 
 
-def _checks() -> list[selftest.Check]:
-    progress = Console(stderr=True)
-    with progress.status("comparing the kernels with plain torch"):
-        return selftest.run()
-
-
-def _check_json(check: selftest.Check) -> dict[str, Any]:
+def _check_json(check: Check) -> dict[str, Any]:
     """A check for JSON, which has no NaN and no infinity: they become null."""
     return {
         "kernel": check.kernel,
@@ -126,7 +128,7 @@ def _check_json(check: selftest.Check) -> dict[str, Any]:
     }
 
 
-def _print_checks(console: Console, checks: list[selftest.Check]) -> None:
+def _print_checks(console: Console, checks: list[Check]) -> None:
     table = Table(title="selftest", title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading in ("kernel", "device", "type"):
         table.add_column(heading, overflow="fold")
@@ -148,7 +150,7 @@ def _print_checks(console: Console, checks: list[selftest.Check]) -> None:
     console.print(table)
 
 
-def _finish(checks: list[selftest.Check]) -> None:
+def _finish(checks: list[Check]) -> None:
     """Leave with 1, saying why, unless there were checks and all are well."""
     bad = sum(not check.ok for check in checks)
     if not checks:

@@ -5,43 +5,30 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuparse import startup
 from gpuparse.cli.common import count, fail, say
-from gpuparse.cli.stream import (
-    BatchWords,
-    Device,
-    Inputs,
-    MaxWords,
-    Model,
-    Output,
-    Overwrite,
-    Quiet,
-    Resume,
-    Run,
-    Threads,
-    Work,
-    fingerprint,
-    stream,
-)
+from gpuparse.cli.options import BatchWords, Device, Inputs, MaxWords, Model, Output, Overwrite, Quiet, Resume, Threads
 from gpuparse.config import value_of
-from gpuparse.corpus import Report
-from gpuparse.data.batches import BATCH_WORDS
-from gpuparse.decode import METHODS
-from gpuparse.lp import Constraint
-from gpuparse.lp.files import constraints_of, constraints_path, ready, unknown_labels
-from gpuparse.parser import TIME_LIMIT, Parser
-from gpuparse.pipeline import Pipeline, listed
+from gpuparse.defaults import BATCH_WORDS, TIME_LIMIT, TREE_METHODS, ready
 from gpuparse.quote import shown
+
+if TYPE_CHECKING:
+    from gpuparse.cli.stream import Work
+    from gpuparse.corpus import Report
+    from gpuparse.lp import Constraint
+    from gpuparse.parser import Parser
+    from gpuparse.pipeline import Pipeline
 
 
 def parse(
     model: Model,
     inputs: Inputs = None,
     output: Output = "-",
-    method: Annotated[str, typer.Option(help=f"How to find the best tree: auto, {', '.join(METHODS)}.")] = "auto",
+    method: Annotated[str, typer.Option(help=f"How to find the best tree: auto, {', '.join(TREE_METHODS)}.")] = "auto",
     option: Annotated[
         list[str] | None,
         typer.Option(help="Of the method, as name=value: exact=true for ppc. May be given several times."),
@@ -93,6 +80,10 @@ def parse(
     the best could not be proven in time, a comment says so: # constraints = ...
     A sentence that cannot be parsed is named on stderr and written as it was; the exit code is then 1.
     """
+    with startup.importing():
+        from gpuparse.cli.stream import Run, Work, fingerprint, stream
+        from gpuparse.lp.files import constraints_of, constraints_path
+        from gpuparse.pipeline import Pipeline
 
     def begin() -> Work:
         pipeline = Pipeline.load(tagger, model, device)
@@ -135,6 +126,8 @@ def _name_and_value(text: str) -> tuple[str, Any]:
 
 def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> None:
     """Say which constraints of a file are about labels that the parser never gives."""
+    from gpuparse.lp.files import unknown_labels
+
     unknown = unknown_labels(constraints, parser.vocabulary.labels.names)
     if unknown:
         told = ", ".join(
@@ -153,6 +146,8 @@ def _constrained(report: Report) -> str:
 
 def _say_missing(tagger: Path, pipeline: Pipeline) -> None:
     """Which columns the tagger leaves as they are."""
+    from gpuparse.pipeline import listed
+
     assert pipeline.tagger is not None
     gives = listed(pipeline.tagger.vocabulary.tag_set.columns)
     say(f"{tagger} gives {gives}; the parser also reads {listed(pipeline.missing)}, taken as it is")

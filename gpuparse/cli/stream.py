@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -24,27 +23,6 @@ from gpuparse.files import open_file
 from gpuparse.nn.saved import model_files
 
 _NAMED = 1000  # failures that are named; the rest is counted
-
-# The options that these commands share.
-Model = Annotated[Path, typer.Argument(help="The directory of a trained model.")]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Argument(help="CoNLL-U files, *.gz too; - or none is standard input. Several go to one output."),
-]
-Output = Annotated[str, typer.Option("--output", "-o", help="The file to write, *.gz is packed; - is standard output.")]
-BatchWords = Annotated[int, typer.Option(min=1, help="Words of a batch, roots and padding counted.")]
-MaxWords = Annotated[
-    int | None, typer.Option(min=1, help="Leave longer sentences as they are.", show_default="no limit")
-]
-Device = Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads on the CPU.", show_default="one for each core")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with a run that was interrupted; leaves a complete output alone.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Forget a run that was interrupted; also lets the output replace an input.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 
 
 class Run(NamedTuple):

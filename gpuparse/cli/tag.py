@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuparse.chain.viterbi import BEAM, Method
-from gpuparse.cli.stream import (
-    BatchWords,
-    Device,
-    Inputs,
-    MaxWords,
-    Model,
-    Output,
-    Overwrite,
-    Quiet,
-    Resume,
-    Run,
-    Threads,
-    Work,
-    fingerprint,
-    stream,
-)
-from gpuparse.data.batches import BATCH_WORDS
-from gpuparse.data.sentence import Sentence
-from gpuparse.tagger import Tagger
+from gpuparse import startup
+from gpuparse.cli.options import BatchWords, Device, Inputs, MaxWords, Model, Output, Overwrite, Quiet, Resume, Threads
+from gpuparse.defaults import BATCH_WORDS, BEAM, TagMethod
+
+if TYPE_CHECKING:
+    from gpuparse.cli.stream import Work
+    from gpuparse.data.sentence import Sentence
 
 
 def tag(
     model: Model,
     inputs: Inputs = None,
     output: Output = "-",
-    method: Annotated[Method, typer.Option(help="How to find the best tags.")] = "auto",
+    method: Annotated[TagMethod, typer.Option(help="How to find the best tags.")] = "auto",
     beam: Annotated[int, typer.Option(min=1, help="Tags of a word that --method beam keeps.")] = BEAM,
     batch_words: BatchWords = BATCH_WORDS,
     max_words: MaxWords = None,
@@ -46,6 +33,9 @@ def tag(
 
     A sentence that cannot be tagged is named on stderr and written as it was; the exit code is then 1.
     """
+    with startup.importing():
+        from gpuparse.cli.stream import Run, Work, fingerprint, stream
+        from gpuparse.tagger import Tagger
 
     def begin() -> Work:
         tagger = Tagger.load(model, device)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tomli_w
-import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gpuparse.cli.common import fail, one_line, put
+from gpuparse import startup
+from gpuparse.cli.common import fail, put
+from gpuparse.cli.options import Quiet
 from gpuparse.config import Config
-from gpuparse.train import Report, train_tagger
-from gpuparse.train import train as train_parser
 
 
 def train(
@@ -43,7 +39,7 @@ def train(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Annotated[int, typer.Option(help="CPU threads; 0: as many as torch would.", min=0)] = 0,
     show: Annotated[bool, typer.Option("--show-config", help="Print the settings as TOML and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a parser, or a tagger, on CoNLL-U and keep the best one in MODEL.
 
@@ -61,67 +57,27 @@ def train(
     if show:
         put(resolved.to_toml(), end="")
         return
+    with startup.importing():
+        import torch
+
+        from gpuparse.cli.terminal import Terminal
+        from gpuparse.train import Report, train_tagger
+        from gpuparse.train import train as train_parser
+
     if threads:
         torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    report = Report() if quiet else _Terminal(resolved.task == "tag")
+    report = Report() if quiet else Terminal(resolved.task == "tag")
     try:
         run = train_parser if resolved.task == "parse" else train_tagger
         run(resolved, model, resume=resume, overwrite=overwrite, device=device, report=report)
     except KeyboardInterrupt:
         fail("interrupted; pass --resume to go on", 130)
     finally:
-        if isinstance(report, _Terminal):
+        if isinstance(report, Terminal):
             report.close()
 
 
 def _quoted(text: str) -> str:
     """A value as ``--set`` takes it."""
     return tomli_w.dumps({"value": text}).removeprefix("value = ").rstrip("\n")
-
-
-class _Terminal(Report):
-    """A progress bar where stderr is a terminal, and a line an epoch on stderr."""
-
-    def __init__(self, tags: bool) -> None:
-        self.tags = tags
-        self.console = Console(stderr=True, highlight=False)
-        self.progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} words/s"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
-        self.task = self.progress.add_task("", total=None, epoch=0, epochs=0, loss=0.0, speed=0.0)
-        self.epochs = 1
-
-    def note(self, text: str) -> None:
-        self.console.print(one_line(f"gpuparse: {text}"), markup=False, soft_wrap=True)
-
-    def begin(self, *, epochs: int, epoch: int) -> None:
-        self.epochs = epochs
-        self.progress.update(self.task, total=epochs, completed=epoch, epoch=epoch + 1, epochs=epochs)
-        self.progress.start()
-
-    def step(self, *, epoch: int, batch: int, batches: int, loss: float, words_per_second: float) -> None:
-        self.progress.update(
-            self.task, completed=epoch + batch / batches, epoch=epoch + 1, loss=loss, speed=words_per_second
-        )
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        text = f"epoch {record['epoch']:>3}/{self.epochs}  loss {record['loss']:.3f}"
-        if "dev_las" in record:
-            text += f"  dev UAS {100 * record['dev_uas']:.2f}  LAS {100 * record['dev_las']:.2f}"
-        if "dev_accuracy" in record:
-            text += f"  dev accuracy {100 * record['dev_accuracy']:.2f}"
-        text += "  *" if record["best"] else "   "
-        inference = "tag inference" if self.tags else "tree inference"
-        text += f"  {record['seconds']:.0f} s, {100 * record['inference_share']:.1f} % in {inference}"
-        self.console.print(text, markup=False, soft_wrap=True)
-
-    def close(self) -> None:
-        self.progress.stop()

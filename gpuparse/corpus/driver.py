@@ -12,10 +12,11 @@ from typing import Any
 from gpuparse.corpus.inputs import Inputs, Item, sizes
 from gpuparse.corpus.output import State, begin, partial_of
 from gpuparse.corpus.report import Failure, Report
-from gpuparse.data.batches import BATCH_WORDS, WINDOW, batches_by_length
+from gpuparse.data.batches import WINDOW, batches_by_length
 from gpuparse.data.conllu import encode
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.defaults import BATCH_WORDS
 from gpuparse.quote import shown
 
 Predict = Callable[[list[Sentence]], list[Any]]

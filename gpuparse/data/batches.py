@@ -13,7 +13,6 @@ from torch import Tensor
 
 from gpuparse.data.vocab import ROOT, Example, Index, Ints, form_characters
 
-BATCH_WORDS = 4000  # nodes (words and root) of a batch, padding counted, where nobody says otherwise
 WINDOW = 2000  # sentences of a stream that are sorted by length at a time
 
 if TYPE_CHECKING:

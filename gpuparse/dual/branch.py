@@ -103,9 +103,21 @@ def tighten(
     Args:
         found: what ``decomposition.run`` said.
         groups: of all indicators that must agree.
+        nodes: at most, for each sentence; from 0 on, else ValueError.
+        out_of_time: asked between rounds.
 
     The ``primal`` of the decomposition, if it has one, must know the score of the only structure that is left where all
     indicators are fixed.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> arcs, pairs = torch.randn(2, 6, 6, generator=generator), torch.randn(2, 6, 6, 6, generator=generator)
+        >>> decomposition = dual.second_order(gp.Scores(arcs, siblings=pairs), iterations=5)
+        >>> exact, solved, _ = dual.tighten(decomposition, decomposition.run(), dual.TREES)
+        >>> exact.certified
+        tensor([True, True])
     """
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 0:
         raise ValueError(f"nodes must be a whole number from 0 on, got {nodes!r}")

@@ -40,6 +40,13 @@ class Found:
         value: of its best structure, penalties included [B]; -inf where it has none.
         indicators: by name, 1 where they hold [B, ..]; float64. Probabilities, if the oracle is soft.
         structures: the structures themselves.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> found = dual.Trees(torch.zeros(1, 3, 3).double(), torch.tensor([2])).best({})
+        >>> found.value, found.indicators["arcs"].shape, found.structures["heads"].shape
+        (tensor([0.], dtype=torch.float64), torch.Size([1, 3, 3]), torch.Size([1, 3]))
     """
 
     value: Float64[Tensor, " B"]
@@ -83,6 +90,13 @@ class Agreement:
         sizes: of the steps, likewise.
         penalties: the last ones, of each oracle by name; indicators: averages over the iterations, likewise.
         least: the penalties of the least L(u), likewise; none unless they were to be kept.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> found = dual.second_order(gp.Scores(torch.zeros(1, 4, 4), siblings=torch.ones(1, 4, 4, 4))).run()
+        >>> found.structures["heads"].shape, found.duals.shape[1], found.certified
+        (torch.Size([1, 4]), 1, tensor([True]))
     """
 
     structures: Structures
@@ -114,6 +128,18 @@ class DualDecomposition:
         tolerance: a score this near the bound, by their size, is best.
         rounding: what scores of sentences may be off, and bounds beside them: then no more than that is allowed.
         keep: keep the penalties of the least L(u), from which the bound follows.
+
+    Raises ValueError where oracles share no indicator, or one of several shapes, and at options that are none.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> lengths = torch.tensor([3])
+        >>> one = dual.Trees(torch.eye(4).roll(1, 1)[None].double(), lengths)  # 0 -> 1, 1 -> 2, 2 -> 3
+        >>> two = dual.Trees(torch.zeros(1, 4, 4).double(), lengths, projective=True)
+        >>> found = gp.DualDecomposition([one, two]).run()
+        >>> found.structures["heads"], found.score, found.certified
+        (tensor([[-1,  0,  1,  2]]), tensor([3.], dtype=torch.float64), tensor([True]))
     """
 
     def __init__(

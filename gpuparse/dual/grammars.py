@@ -18,7 +18,22 @@ from gpuparse.grammars import Grammar
 
 @dataclass(frozen=True)
 class Constituents:
-    """The best tree of a context-free grammar (CKY, O(n^3 R)); ``structures["tree"]``."""
+    """The best tree of a context-free grammar (CKY, O(n^3 R)); ``structures["tree"]``.
+
+    Args:
+        grammar: in float64.
+        tags: scores [B, n, T] of the words' tags, float64.
+        lengths: words of each sentence [B].
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> rule = [torch.tensor([x]) for x in (1, 0, 0, 0)]  # S -> T T, the head on the left
+        >>> grammar = gp.Grammar(("T", "S"), 1, *rule, torch.zeros(1).double(), torch.zeros(2).double())
+        >>> found = dual.Constituents(grammar, torch.ones(1, 2, 1).double(), torch.tensor([2])).best({})
+        >>> found.value, found.structures["tree"].shape
+        (tensor([2.], dtype=torch.float64), torch.Size([1, 3, 4]))
+    """
 
     grammar: Grammar
     tags: Float64[Tensor, "B n T"]
@@ -49,7 +64,21 @@ class Constituents:
 
 @dataclass(frozen=True)
 class Lexicalized:
-    """The best head-lexicalised tree (O(n^4 R)); ``structures["tree"]`` and ``structures["heads"]``."""
+    """The best head-lexicalised tree (O(n^4 R)); ``structures["tree"]`` and ``structures["heads"]``.
+
+    Args:
+        grammar, tags, lengths: as of ``Constituents``.
+        arcs: scores [B, N, N] of head words and their modifiers, float64.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> rule = [torch.tensor([x]) for x in (1, 0, 0, 0)]  # S -> T T, the head on the left
+        >>> grammar = gp.Grammar(("T", "S"), 1, *rule, torch.zeros(1).double(), torch.zeros(2).double())
+        >>> tags, arcs = torch.ones(1, 2, 1).double(), torch.zeros(1, 3, 3).double()
+        >>> dual.Lexicalized(grammar, tags, arcs, torch.tensor([2])).best({}).structures["heads"]
+        tensor([[-1,  0,  1]])
+    """
 
     grammar: Grammar
     tags: Float64[Tensor, "B n T"]

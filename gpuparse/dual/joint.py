@@ -40,7 +40,20 @@ def parse_and_tag(
     ``structures``: "tree" [B, 2n - 1, 4] (see ``gpuparse.constituents``) and "tags" [B, n].
 
     Args:
-        tags: the parser's scores of tags; unary: the tagger's.
+        tags: the parser's scores of tags; unary: the tagger's; trigrams: of three tags in a row.
+        lengths: words of each sentence [B]; None if all are full.
+        step, iterations: as of ``DualDecomposition``.
+
+    Raises ValueError at a NaN or +inf, and at shapes that do not fit.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> rule = [torch.tensor([x]) for x in (2, 0, 1, 0)]  # S -> A B
+        >>> grammar = gp.Grammar(("A", "B", "S"), 2, *rule, torch.zeros(1), torch.zeros(3))
+        >>> found = dual.parse_and_tag(grammar, torch.zeros(1, 2, 2), torch.zeros(1, 2, 2), torch.zeros(2, 2, 2)).run()
+        >>> found.structures["tags"], found.certified
+        (tensor([[0, 1]]), tensor([True]))
     """
     merged = grammar.merged().to(torch.float64)
     checked = ConstituencyTrees(merged, tags.detach().double(), lengths)  # which looks at shapes and values
@@ -87,6 +100,20 @@ def constituents_and_dependencies(
         tags, arcs: the grammar's scores of tags and of head words and their modifiers.
         scores: of the dependency parser, siblings and grandparents among them if there are any.
         weight: gamma.
+        single_root: one word hangs on the root (default), or any number.
+        step, iterations: as of ``DualDecomposition``.
+
+    Raises ValueError at a NaN or +inf, and at shapes that do not fit.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> rule = [torch.tensor([x]) for x in (1, 0, 0, 0)]  # S -> T T, the head on the left
+        >>> grammar = gp.Grammar(("T", "S"), 1, *rule, torch.zeros(1), torch.zeros(2))
+        >>> arcs = torch.zeros(1, 3, 3)
+        >>> found = dual.constituents_and_dependencies(grammar, torch.zeros(1, 2, 1), arcs, gp.Scores(arcs)).run()
+        >>> found.structures["heads"], found.certified
+        (tensor([[-1,  0,  1]]), tensor([True]))
     """
     if not isinstance(scores, Scores):
         raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")

@@ -35,6 +35,12 @@ class Trees:
     Args:
         arcs: scores [B, N, N], float64.
         names: by which its arcs are known to other oracles.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> dual.Trees(torch.eye(4).roll(1, 1)[None].double(), torch.tensor([3])).best({}).structures["heads"]
+        tensor([[-1,  0,  1,  2]])
     """
 
     arcs: Float64[Tensor, "B N N"]
@@ -66,7 +72,15 @@ class Trees:
 
 @dataclass(frozen=True)
 class SecondOrder:
-    """Projective trees with siblings, grandparents, or both (O(n^3) or O(n^4)); scores are float64."""
+    """Projective trees with siblings, grandparents, or both (O(n^3) or O(n^4)); scores are float64.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> some = torch.zeros(1, 3, 3).double(), torch.tensor([2])
+        >>> dual.SecondOrder(*some, grandparents=torch.ones(1, 3, 3, 3).double()).best({}).value
+        tensor([1.], dtype=torch.float64)
+    """
 
     arcs: Float64[Tensor, "B N N"]
     lengths: Int64[Tensor, " B"]
@@ -109,6 +123,14 @@ class HeadAutomata:
 
     Args:
         arcs: scores [B, N, N] of children.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> arcs, siblings = torch.ones(1, 3, 3).double(), torch.zeros(1, 3, 3, 3).double()
+        >>> automata = dual.HeadAutomata(arcs, torch.tensor([2]), siblings)
+        >>> automata.best({}).value  # the root chooses one child, each word the other
+        tensor([3.], dtype=torch.float64)
     """
 
     arcs: Float64[Tensor, "B N N"]
@@ -151,6 +173,13 @@ class Tagger:
 
     Args:
         unary: scores [B, n, T]; trigrams: [T, T, T].
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> tagger = dual.Tagger(torch.eye(3)[None].double(), torch.zeros(3, 3, 3).double(), torch.tensor([3]))
+        >>> tagger.best({}).structures["tags"]
+        tensor([[0, 1, 2]])
     """
 
     unary: Float64[Tensor, "B n T"]

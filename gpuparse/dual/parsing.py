@@ -31,8 +31,17 @@ def second_order(
     """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
 
     Args:
+        scores: of arcs and pairs; of labels the best of each arc counts.
+        single_root: one word hangs on the root (default), or any number.
         share: of the arcs' scores that the automata have at first.
-        rounding, keep: as of ``DualDecomposition``.
+        step, iterations, rounding, keep: as of ``DualDecomposition``.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> scores = gp.Scores(torch.eye(4).roll(1, 1)[None], grandparents=torch.zeros(1, 4, 4, 4))
+        >>> dual.second_order(scores).run().structures["heads"]
+        tensor([[-1,  0,  1,  2]])
     """
     arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
     siblings, grandparents = (

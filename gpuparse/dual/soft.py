@@ -101,6 +101,16 @@ class SoftDualDecomposition:
         temperature: t; ``final``: the temperature of the last iteration, to which it falls geometrically.
         iterations: of them, each with a step of ``rate`` times the temperature.
         accelerated: whether steps have Nesterov's momentum.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> from gpuparse.dual.soft import SoftTrees
+        >>> arcs, lengths = torch.zeros(1, 4, 4).double(), torch.tensor([3])
+        >>> both = [SoftTrees(arcs, lengths), SoftTrees(arcs, lengths, projective=True)]
+        >>> found = dual.SoftDualDecomposition(both, iterations=30).run()
+        >>> bool(found.values[-1] <= found.values[0])
+        True
     """
 
     def __init__(
@@ -181,6 +191,16 @@ def softly(
     Args:
         scores: of arcs and, if there are any, siblings and grandparents; they may have a gradient.
         share: of the arcs' scores that the projective trees have at first.
+        single_root: one word hangs on the root (default), or any number.
+        temperature, final, iterations: as of ``SoftDualDecomposition``.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> arcs = torch.zeros(1, 4, 4, requires_grad=True)
+        >>> dual.softly(gp.Scores(arcs), iterations=3).value.sum().backward()
+        >>> arcs.grad.shape
+        torch.Size([1, 4, 4])
     """
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ValueError(f"share must be a number from 0 to 1, got {share!r}")

@@ -71,7 +71,15 @@ class Rises(ABC):
 
 @dataclass(frozen=True)
 class Halving(Rises):
-    """The paper's (Appendix B): first / 2^t."""
+    """The paper's (Appendix B): first / 2^t, t being how often the dual rose.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> step = dual.Halving(1.0).begin(1, torch.device("cpu"))
+        >>> [round(step.size(x, x, x, x).item(), 2) for x in torch.tensor([[3.0], [5.0], [4.0], [6.0]]).double()]
+        [2.0, 1.0, 1.0, 0.5]
+    """
 
     first: float = 0.5
 
@@ -81,7 +89,15 @@ class Halving(Rises):
 
 @dataclass(frozen=True)
 class Decreasing(Rises):
-    """That of Koo et al. (2010), less aggressive: first / (1 + t)."""
+    """That of Koo et al. (2010), less aggressive: first / (1 + t), t being how often the dual rose.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import dual
+        >>> step = dual.Decreasing(1.0).begin(1, torch.device("cpu"))
+        >>> [round(step.size(x, x, x, x).item(), 2) for x in torch.tensor([[3.0], [5.0], [4.0], [6.0]]).double()]
+        [2.0, 1.0, 1.0, 0.67]
+    """
 
     first: float = 0.5
 
@@ -98,6 +114,13 @@ class Polyak:
         factor: 1 would go to the primal score if the dual were linear.
         patience: iterations without a lower bound, after which the factor is multiplied by ``shrink``.
         guess: the gap, as a share of the dual's size, where no structure is known yet.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> scores = gp.Scores(torch.zeros(1, 4, 4), siblings=torch.ones(1, 4, 4, 4))
+        >>> dual.second_order(scores, step=dual.Polyak(factor=1.0)).run().certified
+        tensor([True])
     """
 
     factor: float = 2.0

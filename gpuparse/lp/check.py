@@ -24,6 +24,18 @@ def violates(
 
     Waits for the device only for constraints without a ``breaks`` of their own. A constraint that cannot be asked of a
     sentence is a ValueError that names the sentence's index.
+
+    Args:
+        constraints: any.
+        words: of each sentence.
+        heads, labels: of the trees, -1 at node 0 and past the end; None: there are no labels.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import lp
+        >>> words = [lp.Words.of(["a", "b", "c", "d"])] * 2
+        >>> lp.violates([lp.Projective()], words, torch.tensor([[-1, 3, 4, 0, 3], [-1, 0, 1, 2, 3]]))
+        tensor([ True, False])
     """
     check_words(constraints, words)
     trees = Trees(words, heads, labels)

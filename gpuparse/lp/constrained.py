@@ -37,6 +37,13 @@ class Constrained:
         penalty: what the tree pays for soft constraints.
         branched: how often branch and bound was needed.
         leaves: what the bound follows from, if that was asked for (``gpuparse.proofs``).
+
+    Example:
+        >>> import numpy as np
+        >>> from gpuparse import lp
+        >>> found = lp.best_constrained(np.zeros((3, 3, 1)), lp.Words.of(["a", "b"]), [lp.Arcs([(0, 1), (0, 2)])])
+        >>> found.heads, found.certified, found.remark
+        (None, True, 'infeasible: one word under the root; the arc 0 -> 1; the arc 0 -> 2')
     """
 
     heads: list[int] | None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuparse.config import parse_toml
+from gpuparse.defaults import READY, ready
 from gpuparse.lp.constraints import (
     Arcs,
     Children,
@@ -27,7 +28,6 @@ from gpuparse.lp.constraints.arcs import Arc
 from gpuparse.lp.constraints.base import innermost, matching
 from gpuparse.quote import quoted, shown
 
-READY = Path(__file__).parent / "ready"
 KINDS: dict[str, Any] = {
     "unique": Unique,
     "children": Children,
@@ -41,11 +41,6 @@ KINDS: dict[str, Any] = {
 _LARGEST = 10**9  # of whole numbers
 _MOST_BYTES = 8 << 20
 _ARC = re.compile(r"\s*(\d{1,9}|\*)\s*->\s*(\d{1,9})(?:\s+(\S+))?\s*", re.ASCII)
-
-
-def ready() -> list[str]:
-    """The names of the files that come with the package."""
-    return sorted(path.stem for path in READY.glob("*.toml"))
 
 
 def constraints_path(name: Path | str) -> Path:
@@ -63,6 +58,13 @@ def load_constraints(path: Path | str) -> list[Constraint]:
 
     Every constraint may have, besides its own settings, a ``weight``, which makes it soft, and ``sentences``, the names
     (sent_id) of those it is about.
+
+    Raises ValueError, in one line that names the file, the constraint and the setting, where it is not as it must be.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> len(lp.load_constraints("ud")) > 5
+        True
     """
     path = constraints_path(path)
     return constraints_of(path.read_bytes(), path)

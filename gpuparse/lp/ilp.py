@@ -70,6 +70,18 @@ def best_constrained(
         start: the best tree without constraints, if it is known: what it violates is stated at once.
         sizes: how large the numbers are of which each score is the sum; None: as the scores.
         proof: say what the bound follows from.
+
+    Raises ValueError at scores that do not fit the words, or a constraint that names a word that is not there.
+
+    Example:
+        >>> import numpy as np
+        >>> from gpuparse import lp
+        >>> scores = np.zeros((3, 3, 2))
+        >>> scores[2, 1, 1] = 3.0
+        >>> words = lp.Words.of(["We", "saw"], labels=["root", "nsubj"])
+        >>> found = lp.best_constrained(scores, words, [lp.Arcs(required=[(0, 1)])])
+        >>> found.heads, found.score, found.certified
+        ([-1, 0, 1], 0.0, True)
     """
     table = _as_scores(scores, words)
     _check_options(heads, labels, seconds)

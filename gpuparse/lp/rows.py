@@ -13,7 +13,16 @@ Places = frozenset[int] | None
 
 @dataclass(frozen=True)
 class Box:
-    """The arcs from some heads to some words with some labels, each counted ``weight`` times."""
+    """The arcs from some heads to some words with some labels, each counted ``weight`` times.
+
+    Attributes:
+        heads, words, labels: their numbers; None is all of them.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> lp.Box(heads={2}, labels={1}).count([-1, 2, 0, 2], [-1, 1, 0, 1])  # of the arcs 2 -> 1, 0 -> 2, 2 -> 3
+        2
+    """
 
     heads: Places = None
     words: Places = None
@@ -44,6 +53,12 @@ class Row:
         why: names the constraint and the words.
         weight: what each unit costs by which the row is off; inf: it must hold.
         share: soft rows with the same one cost as much as the one that costs most, not as much as all.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> row = lp.Row((lp.Box(heads={2}),), 0, 1, "at most one child of word 2")
+        >>> row.is_violated([-1, 2, 0, 2], [-1, 0, 0, 0]), row.is_hard
+        (True, True)
     """
 
     boxes: tuple[Box, ...]

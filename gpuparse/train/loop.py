@@ -53,6 +53,19 @@ def train(
         report: is told how training goes.
 
     Under ``torchrun`` the processes share each batch. Without dev data the last weights are kept.
+
+    Raises ValueError, in one line that names the setting, the file or the line, at settings or data that are wrong.
+
+    Example:
+        >>> import tempfile
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.train import train
+        >>> settings = ["scorer.kind=templates", "training.objective=perceptron", "training.epochs=1"]
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     parser = train(Config.load(overrides=settings), f"{directory}/model", train=artificial_treebank(3))
+        >>> len(parser.parse([["We", "saw", "it"]])[0].heads)
+        3
     """
     _check_task(config, "parse")
     _train(config, directory, train, dev, resume, overwrite, device, report)
@@ -70,7 +83,20 @@ def train_tagger(
     device: torch.device | str = "cpu",
     report: Report | None = None,
 ) -> Tagger:
-    """Train a tagger and keep the best one, by accuracy on the dev data, in a directory; all as for a parser."""
+    """Train a tagger and keep the best one, by accuracy on the dev data, in a directory; all as for a parser.
+
+    Example:
+        >>> import tempfile
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.train import train_tagger
+        >>> settings = ["task=tag", "scorer.kind=templates", "training.objective=perceptron", "training.epochs=1"]
+        >>> config = Config.load(overrides=settings)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     tagger = train_tagger(config, f"{directory}/model", train=artificial_treebank(3))
+        >>> len(tagger.predict([["We", "saw", "it"]])[0])
+        3
+    """
     _check_task(config, "tag")
     _train(config, directory, train, dev, resume, overwrite, device, report)
     return Tagger.load(directory, own_device(device))

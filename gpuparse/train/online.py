@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from gpuparse.data.batches import Batch
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.scores import Scores
 from gpuparse.train.averaged import AveragedLearner, Update

@@ -31,11 +31,13 @@ for w in caught:
     if "gpuparse" in str(w.message): print("WARNING", w.message)
 """
 RIGHT = "[[-1, 2, 0]]"
+SILENTLY = 'import logging; logging.getLogger("gpuparse").setLevel("ERROR")'
+NOTICE = "gpuparse: compiling kernels for the CPU, some seconds each; the cache keeps them, if it can be written\n"
 
 
-def start(**environment: str) -> subprocess.Popen[str]:
+def start(before: str = "", **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", USE],
+        [sys.executable, "-c", f"{before}\n{USE}"],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -57,6 +59,15 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     names = sorted(f.name.split("-")[0] for f in tmp_path.glob("*.so"))
     assert names == ["check", "mst", "threads"]
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_compiling_is_said_once(tmp_path: Path) -> None:
+    """Though three kernels are compiled; not by a process that finds them, nor where the logger is silenced."""
+    for place, before, told in (("a", "", NOTICE), ("a", "", ""), ("b", SILENTLY, "")):
+        process = start(before, GPUPARSE_CACHE=str(tmp_path / place))
+        out, err = process.communicate(timeout=300)
+        assert (out, err) == (f"{RIGHT} True\n", told)
+        assert len(list((tmp_path / place).glob("*.so"))) == 3
 
 
 @pytest.mark.parametrize("obstacle", ("file", "read-only"))

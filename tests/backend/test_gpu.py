@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gpuparse.backend import gpu
-from gpuparse.backend.base import Kernel, instances, source_text
+from gpuparse.backend.base import Kernel, announce, instances, source_text
 
 KERNEL = Kernel("mst", "float")
 
@@ -69,13 +69,19 @@ def test_compiled_once_and_checked(driver: type[Driver], tmp_path: Path, monkeyp
     assert driver.loaded[-1] == driver.loaded[0]
 
 
-def test_the_device_decides_what_is_compiled(driver: type[Driver], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_decides_what_is_compiled(
+    driver: type[Driver], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     given = []
+    announce.cache_clear()
+    caplog.set_level("WARNING", "gpuparse")  # whatever a quiet command has left
     monkeypatch.setattr(gpu, "_machine_code", lambda code, options, names: (given.append(options[-1]), b"{}\n")[1])
     for capability in ((8, 0), (8, 6), (9, 9)):  # of the last, NVRTC knows only the kind
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
         module()
     assert given == [f"--gpu-architecture=sm_{number}" for number in (80, 86, 90)]
+    (said,) = caplog.messages  # once
+    assert said.startswith("gpuparse: compiling kernels for the GPU, ")
 
 
 def test_nothing_of_the_cache_of_cupy(driver: type[Driver], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
+from gpuparse import decoding
 from gpuparse.bp.parsing import believe, best_trees, log_partition, squared_loss
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
 from gpuparse.scores import Scores
 
@@ -103,16 +103,15 @@ def test_forbidden_pairs_are_left_to_programs(monkeypatch: pytest.MonkeyPatch) -
         if heads[c] > 0:
             pairs[1, heads[heads[c]], heads[c], c] = -torch.inf
     given = Scores(scores.arcs, LENGTHS, grandparents=pairs)
-    module = import_module("gpuparse.decode")  # (gpuparse.decode is the function)
-    solve, solved = module.solve_batch, []
+    solve, solved = decoding.solve_batch, []
 
     def watched(scores: Scores, first: Any, *rest: Any, **options: Any) -> Any:
         solved.append(first.certified.tolist())
         return solve(scores, first, *rest, **options)
 
     best = decode(given, "ilp")
-    monkeypatch.setattr(module, "best_trees", lambda *_, **__: before.heads.clone())
-    monkeypatch.setattr(module, "solve_batch", watched)
+    monkeypatch.setattr(decoding, "best_trees", lambda *_, **__: before.heads.clone())
+    monkeypatch.setattr(decoding, "solve_batch", watched)
     found = decode(given, "bp")
     assert solved == [[False, True, False, False]]
     torch.testing.assert_close(found.score[1], best.score[1])

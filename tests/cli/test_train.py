@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gpuparse import cli
+from gpuparse.cli import terminal as terminal_module
 from gpuparse.config import Config, value_of
 from gpuparse.data import Sentence
 from gpuparse.data.conllu import encode, write_conllu
@@ -230,7 +231,7 @@ def test_an_error_of_our_own(run, data, tmp_path, monkeypatch):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_bar_on_a_terminal(run, data, tmp_path, monkeypatch, terminal):
     shown = io.StringIO()
-    monkeypatch.setattr(MODULE, "Console", lambda **_: Console(file=shown, force_terminal=terminal, width=100))
+    monkeypatch.setattr(terminal_module, "Console", lambda **_: Console(file=shown, force_terminal=terminal, width=100))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     assert run(tmp_path / "model", *data)[0] == 0
     assert ("words/s" in shown.getvalue()) == terminal

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.lp import Arcs, Children, Projective, Soft, Unique, Words, violates
 from gpuparse.scores import Scores
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuparse import lp
-from gpuparse.lp.files import ready, unknown_labels
+from gpuparse.defaults import ready
+from gpuparse.lp.files import unknown_labels
 
 
 def test_every_kind(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gpuparse.corpus.output import FileOutput
 from gpuparse.data import read_conllu, write_conllu
 from gpuparse.data.batches import collate
 from gpuparse.data.sentence import ConlluError
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.lp import Arcs, Children, Constraint, Only, Soft, Unique, Words
 from gpuparse.parser import Parser
 from gpuparse.train import loop

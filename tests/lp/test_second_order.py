@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.lp import Children, Projective
 from gpuparse.parts import DenseParts
 from gpuparse.scores import Scores

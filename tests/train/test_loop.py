@@ -19,7 +19,7 @@ import torch
 from gpuparse.config import LIMITS, Config, Limits
 from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.evaluate import attachment_scores
 from gpuparse.parser import Parser
 from gpuparse.train import task

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gpuparse.data.batches import Batch
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.decode import decode
+from gpuparse.decoding import decode
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, read_templates
 from gpuparse.train.learner import Learner
 from gpuparse.train.online import OnlineLearner

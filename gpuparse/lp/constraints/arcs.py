@@ -25,7 +25,18 @@ Arc = tuple[int | None, int, str | None]
 
 @dataclass(frozen=True)
 class Arcs(Constraint):
-    """Arcs that the tree has, or that it does not: (head, word), (head, word, label), or (None, word, label)."""
+    """Arcs that the tree has, or that it does not: (head, word), (head, word, label), or (None, word, label).
+
+    Args:
+        required, forbidden: arcs, a head of None being any. One that no sentence can have is a ValueError.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> known = lp.Arcs(required=[(2, 1, "nsubj")], forbidden=[(0, 1)])
+        >>> words = lp.Words.of(["We", "saw"], labels=["root", "nsubj"])
+        >>> [row.why for row in known.violated(words, [-1, 0, 1], [-1, 0, 1])]
+        ['the arc 2 -> 1 (nsubj)', 'no arc 0 -> 1']
+    """
 
     required: tuple[Arc, ...] = ()
     forbidden: tuple[Arc, ...] = ()
@@ -80,7 +91,17 @@ def _shown(head: int | None, word: int) -> str:
 
 @dataclass(frozen=True)
 class Span(Constraint):
-    """The words from ``first`` to ``last`` hang together: one of them has its head outside."""
+    """The words from ``first`` to ``last`` hang together: one of them has its head outside.
+
+    Args:
+        first, last: words, from 1; else ValueError.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["a", "b", "c"])
+        >>> [row.why for row in lp.Span(1, 2).violated(words, [-1, 3, 3, 0], [-1, 0, 0, 0])]
+        ['words 1 to 2 hang together']
+    """
 
     first: int
     last: int

@@ -55,6 +55,12 @@ class Words:
         tags: of the nodes, "" at the root.
         labels: the number of each label's name.
         sentence: its name, such as its sent_id.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["We", "saw", "it"], ["PRON", "VERB", "PRON"], labels=["root", "nsubj", "obj"])
+        >>> words.tagged({"PRON"}) == {1, 3}, words.named({"n*"}), words.name(2)
+        (True, {'nsubj': 1}, "word 2 ('saw')")
     """
 
     forms: tuple[str, ...]
@@ -160,18 +166,23 @@ def take_names(constraint: Any) -> None:
 
 
 class Constraint(ABC):
-    """Holds or does not hold for a labelled tree. A new one says what rows it is made of:
+    """Holds or does not hold for a labelled tree. A new one is a small class that says what rows it is made of; where
+    they are many, override ``violated`` to find those that matter, and ``breaks`` to look at a batch at once.
 
-        @dataclass(frozen=True)
-        class Short(Constraint):
-            longest: int
-
-            def rows(self, words: Words) -> Iterator[Row]:
-                for m in words.words:
-                    far = frozenset(h for h in words.words if abs(h - m) > self.longest)
-                    yield Row((Box(far, frozenset({m})),), 0, 0, f"no far head of {words.name(m)}")
-
-    Where the rows are many, override ``violated`` to find those that matter, and ``breaks`` to look at a batch at once.
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from gpuparse import lp
+        >>> @dataclass(frozen=True)
+        ... class Short(lp.Constraint):
+        ...     longest: int
+        ...
+        ...     def rows(self, words):
+        ...         for m in words.words:
+        ...             far = frozenset(h for h in words.words if abs(h - m) > self.longest)
+        ...             yield lp.Row((lp.Box(far, frozenset({m})),), 0, 0, f"no far head of {words.name(m)}")
+        >>> words = lp.Words.of(["a", "b", "c"])
+        >>> [row.why for row in Short(1).violated(words, [-1, 3, 3, 0], [-1, 0, 0, 0])]
+        ["no far head of word 1 ('a')"]
     """
 
     @abstractmethod
@@ -219,6 +230,17 @@ class Soft(Constraint):
     """A constraint that may be broken: each unit by which one of its rows is off costs ``weight``.
 
     What several objects ask for alike is paid for several times.
+
+    Args:
+        constraint: any.
+        weight: above 0, in units of the scores; else ValueError.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> crossings = lp.Soft(lp.Projective(), weight=1.5)
+        >>> words = lp.Words.of(["a", "b", "c"])
+        >>> [row.weight for row in crossings.violated(words, [-1, 3, 0, 2], [-1, 0, 0, 0])]
+        [1.5]
     """
 
     constraint: Constraint
@@ -253,7 +275,18 @@ class Soft(Constraint):
 
 @dataclass(frozen=True)
 class Only(Constraint):
-    """A constraint on some sentences, by ``Words.sentence``: what is known of these, as in partial annotation."""
+    """A constraint on some sentences, by ``Words.sentence``: what is known of these, as in partial annotation.
+
+    Args:
+        constraint: any.
+        sentences: names.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> known = lp.Only(lp.Arcs(required=[(2, 1)]), {"s1"})
+        >>> [len(list(known.rows(lp.Words.of(["a", "b"], sentence=name)))) for name in ("s1", "s2")]
+        [1, 0]
+    """
 
     constraint: Constraint
     sentences: frozenset[str]

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unique(Constraint):
-    """A1: no head has two children with the same label of these."""
+    """A1: no head has two children with the same label of these.
+
+    Args:
+        labels: names of labels; ``nsubj*`` is all that begin so.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["We", "it", "saw"], labels=["root", "nsubj"])
+        >>> [row.why for row in lp.Unique({"nsubj"}).violated(words, [-1, 3, 3, 0], [-1, 1, 1, 0])]
+        ["at most one nsubj under word 3 ('saw')"]
+    """
 
     labels: frozenset[str]
 
@@ -65,6 +75,13 @@ class Children(Constraint):
 
     Children count that have one of ``labels`` and one of ``tags``; None is any. Words of other tags are free, so is the
     root where it is not named, and all are if the model knows none of the labels.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["We", "saw"], ["PRON", "VERB"])
+        >>> no_children = lp.Children(at_most=0, heads={"PRON"})
+        >>> [row.why for row in no_children.violated(words, [-1, 0, 1], [-1, 0, 0])]
+        ["no children under word 1 ('We')"]
     """
 
     at_least: int = 0
@@ -128,7 +145,18 @@ class Children(Constraint):
 
 @dataclass(frozen=True)
 class Leaf(Constraint):
-    """A word with one of these labels has no children, but with labels in ``allowed``."""
+    """A word with one of these labels has no children, but with labels in ``allowed``.
+
+    Args:
+        labels: names of labels, of the leaf; ``nsubj*`` is all that begin so.
+        allowed: labels that its children may have.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["of", "us"], labels=["root", "case"])
+        >>> [row.why for row in lp.Leaf({"case"}).violated(words, [-1, 0, 1], [-1, 1, 0])]
+        ["word 2 ('us') not under word 1 ('of') as a leaf (case)"]
+    """
 
     labels: frozenset[str]
     allowed: frozenset[str] = frozenset()
@@ -169,7 +197,18 @@ class Leaf(Constraint):
 
 @dataclass(frozen=True)
 class LabelUnder(Constraint):
-    """A label is used only under heads with one of these tags; "" stands for the root."""
+    """A label is used only under heads with one of these tags; "" stands for the root.
+
+    Args:
+        label: a name; ``nsubj*`` is all that begin so.
+        heads: tags.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["We", "saw"], ["PRON", "VERB"], labels=["root", "nsubj"])
+        >>> [row.why for row in lp.LabelUnder("nsubj", {"VERB"}).violated(words, [-1, 0, 1], [-1, 0, 1])]
+        ["no nsubj of word 2 ('saw') there"]
+    """
 
     label: str
     heads: frozenset[str]

@@ -33,6 +33,13 @@ class Coordination(Constraint):
         tags: of conjunctions; words of these forms with other tags are none. None: any.
         labels: of arguments; other children of a conjunction do not count. None: all children are arguments.
         always: a conjunction has arguments; otherwise one without any is free, as where it begins a sentence.
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["you", "and", "me"])
+        >>> both = lp.Coordination(symmetric={"and"})
+        >>> [row.why for row in both.violated(words, [-1, 2, 0, 1], [-1, 0, 0, 0])]
+        ["one argument to the right of word 2 ('and')"]
     """
 
     symmetric: frozenset[str] = frozenset()

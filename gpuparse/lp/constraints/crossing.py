@@ -30,6 +30,12 @@ class Projective(Constraint):
     """P1: no arc with one of these labels crosses another; with None no two arcs cross.
 
     Arcs of words with one of ``except_tags`` do not count as having such a label (the paper's exception: verbs).
+
+    Example:
+        >>> from gpuparse import lp
+        >>> words = lp.Words.of(["a", "b", "c"])
+        >>> len(list(lp.Projective().violated(words, [-1, 3, 0, 2], [-1, 0, 0, 0])))
+        1
     """
 
     labels: frozenset[str] | None = None

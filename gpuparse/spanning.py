@@ -24,6 +24,11 @@ def mst(
         single_root: one word hangs on the root (default), or any number.
         validate_args: raise ValueError at a NaN, +inf, bad length or a sentence without any tree. Default: on a CPU
             yes; on a GPU no, since looking waits for the device (such sentences get heads of -1).
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> gp.mst(torch.tensor([[[0.0, 1.0, 4.0], [0.0, 0.0, 3.0], [0.0, 2.0, 0.0]]]))
+        tensor([[-1,  2,  0]])
     """
     arcs = as_arcs(arcs)
     lengths, single_root = as_lengths(lengths, arcs, validate_args), as_flag(single_root, "single_root")

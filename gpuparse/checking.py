@@ -49,6 +49,13 @@ def verify(
 
     Returns the bounds that were proven [B], +inf of sentences without a proof, none of which is certified. Raises a
     ``ValueError`` that says of which sentence what does not follow. Waits for the device.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> scores = gp.Scores(torch.zeros(1, 3, 3), grandparents=torch.ones(1, 3, 3, 3))
+        >>> parse = gp.decode(scores, "ppc", exact=True, proof=True)
+        >>> round(gp.verify(scores, parse).item(), 6)  # one word hangs from a word that hangs from the root
+        1.0
     """
     if not isinstance(scores, Scores) or not isinstance(getattr(parse, "proof", None), Proof):
         raise ValueError("wanted Scores and a parse with a proof; decode with proof=True")

@@ -82,6 +82,17 @@ def decode(
     Where the scores' values may be looked at (on a CPU, or if they were made with ``validate_args=True``), a sentence
     without a tree is a ValueError; elsewhere nothing waits for the device, and such a sentence gets heads of -1, a
     score of -inf and no certificate.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> arcs, pairs = torch.randn(2, 5, 5, generator=generator), torch.randn(2, 5, 5, 5, generator=generator)
+        >>> scores = gp.Scores(arcs, lengths=[4, 3], grandparents=pairs)
+        >>> parse = gp.decode(scores, "ppc", exact=True)
+        >>> parse.heads.shape, parse.certified
+        (torch.Size([2, 5]), tensor([True, True]))
+        >>> gp.decode(scores.first_order(), projective=True).heads.shape
+        torch.Size([2, 5])
     """
     if not isinstance(scores, Scores):
         raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")

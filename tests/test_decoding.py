@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gpuparse.decode import METHODS, Parse, decode
+from gpuparse.decoding import METHODS, Parse, decode
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order
 from gpuparse.parts import DenseParts

@@ -1,0 +1,77 @@
+"""The top of the package: its names, and what importing it imports."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpuparse as gp
+
+ROOT = Path(__file__).parents[1]
+BESIDE = ["BeliefPropagation", "DualDecomposition", "Proof"]  # in the README too, and at home in their modules
+
+
+def run(code: str) -> str:
+    """The output of a program in a fresh process."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    return done.stdout
+
+
+def test_at_most_sixteen_names():
+    assert len(gp.__all__) <= 16
+    assert [name for name in dir(gp) if not name.startswith("_")] == sorted(gp.__all__)
+
+
+def test_names_of_the_readme():
+    used = set(re.findall(r"\bgp\.([A-Za-z]\w*)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert used <= {*gp.__all__, *BESIDE}
+    assert all(callable(getattr(gp, name)) for name in used)
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(gp.__file__).read_text(encoding="utf-8"))
+    seen = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("gpuparse."):
+            seen |= dict.fromkeys((name.name for name in node.names), node.module)
+    assert sorted(seen) == sorted([*gp.__all__, *BESIDE])
+    for name, module in seen.items():
+        assert getattr(gp, name) is getattr(importlib.import_module(module), name), name
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(AttributeError, match="module 'gpuparse' has no attribute 'Nothing'"):
+        _ = gp.Nothing
+    with pytest.raises(ImportError, match="Nothing"):
+        from gpuparse import Nothing  # noqa: F401
+
+
+def test_importing_imports_no_torch():
+    assert run("import sys, gpuparse; print('torch' in sys.modules)") == "False\n"
+
+
+@pytest.mark.slow
+def test_functions_are_functions_whatever_was_imported_before():
+    """Also where a module was imported first; and submodules come by their names."""
+    code = """
+        import importlib, sys, types
+        import gpuparse
+        for module in {modules!r}:
+            importlib.import_module(module)
+        for name in {names!r}:
+            assert not isinstance(getattr(gpuparse, name), types.ModuleType), name
+        from gpuparse import decode, mst, verify, viterbi
+        assert (decode, mst) == (gpuparse.decode, gpuparse.mst) and callable(decode) and callable(verify)
+        assert gpuparse.lp is sys.modules["gpuparse.lp"] and gpuparse.dual.second_order
+        assert "torch._dynamo" not in sys.modules
+    """
+    names = [*gp.__all__, *BESIDE]
+    before = ["gpuparse.decoding", "gpuparse.spanning", "gpuparse.checking", "gpuparse.parse", "gpuparse.chain.viterbi"]
+    for modules, order in (([], names), (["gpuparse.lp", "gpuparse.train"], names[::-1]), (before, names)):
+        assert run(re.sub(r"(?m)^ {8}", "", code).format(modules=modules, names=order)) == ""
