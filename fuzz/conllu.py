@@ -17,18 +17,8 @@ COUNT = 180_000
 
 _WORDS = [
     *(b"\t", b"\n", b"\n\n", b"\r\n", b"#", b"# sent_id = ", b"# text = ", b"_", b"\t_\t_", b"1", b"0", b"1-2", b"2-1"),
-    *(
-        b"1.1",
-        b"0.1",
-        b"3-3",
-        b"1-999999999",
-        b"-1",
-        b"10",
-        b"\xef\xbb\xbf",
-        b"Case=Nom|",
-        b"Confidence=0.5",
-        b"0:root",
-    ),
+    *(b"1.1", b"0.1", b"3-3", b"1-999999999", b"-1", b"10", b"\xef\xbb\xbf", b"Case=Nom|", b"Confidence=0.5"),
+    b"0:root",
 ]
 
 
