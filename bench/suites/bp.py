@@ -16,20 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import gpuparse as gp
 from bench.artificial import second_order
 from bench.bars import Bar
 from bench.models import ENGLISH, train, treebank_file
-from bench.output import LOG, OUT, RESULTS, Problem, cells, plot, show
-from bench.parsers import Sums
+from bench.output import LOG, OUT, RESULTS, Problem, plot, show, show_records
+from bench.parsers import Sums, scored_batches
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, Timed, languages, repeats, threads, whole
 from bench.suites.bp_models import FIRST, LANGUAGES, MODELS, SECOND, WEAKER, run
 from bench.timing import Case, Contender, measure, timed
 from gpuparse.bp.parsing import believe, best_trees
-from gpuparse.data.batches import batches_by_length, collate
 from gpuparse.data.conllu import read_conllu
 from gpuparse.train.treebank import is_projective
 
@@ -95,8 +93,8 @@ def speed(args: Args) -> Measured:
             cases.append(measure(Case(title, "random", n, 8), ways(second_order(n, 8, *kinds)), repeats=args.repeats))
         rows = [{"words": c.n, **{t.name: 1000 / t.rates()["median"] for t in c.timings}} for c in cases]
         columns = [t.name for t in cases[0].timings]
-        shown = [(row["words"], *cells(row, columns)) for row in rows]
-        show(f"{title}, ms a sentence", (">words", *(f">{name}" for name in columns)), shown)
+        shown = {">words": "words", **{f">{name}": f"{name}:.2f" for name in columns}}
+        show_records(f"{title}, ms a sentence", shown, rows)
         plot(args.out / f"bp_figure_{number}.png", [partial(draw_times, rows, columns, number)])
         results[f"figure_{number}"] = rows
     iteration = {}
@@ -146,31 +144,23 @@ def search(args: Args) -> Measured:
     parser = gp.Parser.load(model)
     sentences = [s for s in read_conllu(file) if len(s) and is_projective(s.heads)]
     sums, of_exact = {k: Sums() for k in STEPS}, Sums()
-    with torch.inference_mode():
-        for indices in batches_by_length([len(s) for s in sentences], 1000):
-            batch = collate([parser.vocabulary.encode(sentences[i]) for i in indices], parser.vocabulary.chars)
-            scores = parser.scorer(batch).scores
-            expected, seconds = timed(partial(exact_least_risk, scores))
-            word = expected >= 0
-            of_exact.add(words=int(word.sum()), sentences=len(indices), seconds=seconds)
-            for k in STEPS:
-                heads, seconds = timed(partial(least_risk, scores, k, args.schedule))
-                apart = ((heads != expected) & word).sum(1)
-                sums[k].add(seconds=seconds, wrong=float(apart.sum()), macro=float((apart / scores.lengths).sum()))
+    for _, scores in scored_batches(parser, sentences, 1000):
+        expected, seconds = timed(partial(exact_least_risk, scores))
+        word = expected >= 0
+        of_exact.add(words=int(word.sum()), sentences=len(expected), seconds=seconds)
+        for k in STEPS:
+            heads, seconds = timed(partial(least_risk, scores, k, args.schedule))
+            apart = ((heads != expected) & word).sum(1)
+            sums[k].add(seconds=seconds, wrong=float(apart.sum()), macro=float((apart / scores.lengths).sum()))
     count, words = of_exact["sentences"], of_exact["words"]
     exact_ms = 1000 * of_exact["seconds"] / count
-    rows = [
-        {
-            "iterations": k,
-            "error": 100 * of["macro"] / count,
-            "error_of_words": 100 * of["wrong"] / words,
-            "ms": 1000 * of["seconds"] / count,
-        }
-        for k, of in sums.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for k, of in sums.items():
+        errors = {"error": 100 * of["macro"] / count, "error_of_words": 100 * of["wrong"] / words}
+        rows.append({"iterations": k, **errors, "ms": 1000 * of["seconds"] / count})
     title = f"Figure 4: search error of PTREE+LINK+GRAND, English, {count:.0f} sentences ({args.schedule} schedule)"
-    columns = (">iterations", ">% of a sentence's heads", ">% of all heads", ">ms a sentence")
-    show(title, columns, [(row["iterations"], *cells(row, ("error", "error_of_words", "ms"), ".3f")) for row in rows])
+    shown = {">iterations": "iterations", ">% of a sentence's heads": "error:.3f"}
+    show_records(title, shown | {">% of all heads": "error_of_words:.3f", ">ms a sentence": "ms:.3f"}, rows)
     OUT.print(f"exact: {exact_ms:.3f} ms a sentence. In the paper: 0.4 % after 10 iterations.")
     plot(args.out / "bp_figure_4.png", [partial(draw_search, rows, exact_ms)])
     ten = next(row["error"] for row in rows if row["iterations"] == 10)
@@ -185,13 +175,9 @@ def least_risk(scores: gp.Scores, iterations: int, schedule: Any) -> Tensor:
 
 
 PROJECTIVE = {  # exact likelihood, as in the paper; sentences with crossing arcs are left out
-    "training.objective": "nll",
-    "training.projective": "true",
-    "training.epochs": 10,
-    "training.batch_words": 1000,
-    "scorer.grandparents": 8,
-    "scorer.embedding_dropout": 0.33,
-    "scorer.encoder_dropout": 0.33,
+    **{"training.objective": "nll", "training.projective": "true", "training.epochs": 10},
+    **{"training.batch_words": 1000, "scorer.grandparents": 8},
+    **{"scorer.embedding_dropout": 0.33, "scorer.encoder_dropout": 0.33},
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from bench.bars import Bar
 from bench.commands import TINY, parse_summary, run
 from bench.models import train
-from bench.output import LOG, Problem, figure, show
+from bench.output import LOG, Problem, show_records
 from bench.registry import Args, Measured, Option, Suite, at_least, threads, whole
 from gpuparse.data.artificial import artificial_treebank
 
@@ -69,17 +69,10 @@ def memory(args: Args) -> Measured:
             LOG.print(f"gpuparse parse, {sentences:,} sentences, {corpus.stat().st_size / 1e6:,.0f} MB")
             records.append(parse(model, corpus, output, args.threads))
             output.unlink()
-    columns = (">sentences", ">words", ">MB of input", ">peak MB", ">seconds", ">sentences/s", ">words/s")
-    rows = [
-        (
-            *(record[key] for key in ("sentences", "words")),
-            figure(record["input_bytes"] / 1e6),
-            f"{record['peak_megabytes']:,.1f}",
-            *(figure(record[key]) for key in ("seconds", "sentences_per_second", "words_per_second")),
-        )
-        for record in records
-    ]
-    show("gpuparse parse", columns, rows)
+    columns = {">sentences": "sentences", ">words": "words", ">bytes of input": "input_bytes:~"}
+    columns |= {">peak MB": "peak_megabytes:,.1f", ">seconds": "seconds:~"}
+    columns |= {">sentences/s": "sentences_per_second:~", ">words/s": "words_per_second:~"}
+    show_records("gpuparse parse", columns, records)
     small, large = (record["peak_megabytes"] for record in records)
     more = 100 * (large / small - 1)
     return Measured(records, [Bar("more memory for the large file", more, MUST, most=True, unit=" %")])

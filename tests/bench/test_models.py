@@ -38,10 +38,19 @@ def test_a_file_to_learn_from_is_one_fold(args: Namespace) -> None:
     assert fold.learned == args.treebanks / "b.conllu" and len(fold.parsed) == 7
 
 
+def test_treebanks_by_the_environment(args: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPARSE_TREEBANKS", str(args.treebanks))
+    assert treebanks(Namespace(treebanks=None)) == args.treebanks
+    monkeypatch.delenv("GPUPARSE_TREEBANKS")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Problem, match="shared/treebanks: say where"):
+        patch.setattr(models, "PROJECT", args.treebanks / "project")
+        treebanks(Namespace(treebanks=None))
+
+
 def test_what_is_not_there_is_a_line(args: Namespace, tmp_path: Path) -> None:
     with pytest.raises(Problem, match=r"c\.conllu is not among the treebanks"):
         Treebank("c.conllu").folds(args, 2)
-    with pytest.raises(Problem, match="say where the treebanks are by --treebanks"):
+    with pytest.raises(Problem, match="say where they are by --treebanks or GPUPARSE_TREEBANKS"):
         treebanks(Namespace(treebanks=tmp_path / "nowhere"))
     with pytest.raises(Problem, match="no trained parser; python -m bench run ppc train makes it"):
         check_trained(tmp_path / "model", "ppc")
