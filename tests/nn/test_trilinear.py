@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -63,9 +64,6 @@ def check_bounds(parts: TrilinearParts) -> None:
         pairs = legal_pairs(parts.kind, axis, parts.lengths, parts.nodes)
         assert bool(bound[~pairs].isneginf().all())
     assert parts.scored == scored
-
-
-# -------------------------------------------------------------------------------------------------- exact scores
 
 
 @kinds
@@ -130,9 +128,6 @@ def test_no_gradient_comes_from_padding(kind: Kind) -> None:
     assert any(gradient.any() for gradient in gradients)
 
 
-# --------------------------------------------------------------------------------------------------------- bounds
-
-
 @kinds
 @dtypes
 @pytest.mark.parametrize("rank", [1, 2, 17, 100])
@@ -152,9 +147,7 @@ def adversaries() -> Iterator[tuple[str, list[Tensor]]]:
     yield "all nodes alike", [same, same.clone() * 1.1, same.clone() / 3]
     signs = torch.randint(0, 2, (B, 1, R), generator=g).double() * 2 - 1
     yield "alike but for signs", [same * signs, same * signs.roll(1, -1), same * 0.7]
-    big = (
-        torch.where(torch.arange(R) % 2 == 0, 1.0, -1.0) * 1e8 * (1 + 1e-7 * torch.rand(B, N, R, generator=g).double())
-    )
+    big = torch.where(torch.arange(R) % 2 == 0, 1e8, -1e8) * (1 + 1e-7 * torch.rand(B, N, R, generator=g).double())
     yield "cancelling", [big, torch.ones(B, N, R, dtype=F64), 1 + torch.rand(B, N, R, generator=g).double() * 1e-7]
     wide = torch.randn(B, N, R, generator=g, dtype=F64) * 10.0 ** torch.randint(-12, 12, (B, N, R), generator=g)
     yield "wide", [wide, wide.flip(1), wide.flip(2)]
@@ -237,9 +230,6 @@ def test_the_root_is_taken_exactly() -> None:
     torch.testing.assert_close(parts.bound(2)[0, 1:], calm[1][0, 1:], rtol=1e-12, atol=0)
 
 
-# ------------------------------------------------------------------------------------------------------ gradients
-
-
 @kinds
 def test_gradients(kind: Kind) -> None:
     g = generator(2)
@@ -256,9 +246,6 @@ def test_gradients(kind: Kind) -> None:
         assert torch.autograd.gradcheck(function, factors)
         assert torch.autograd.gradgradcheck(function, factors)
     assert not TrilinearParts(*factors, kind=kind).bound(0).requires_grad
-
-
-# ----------------------------------------------------------------------------------------------------- the module
 
 
 @kinds
@@ -284,51 +271,37 @@ def test_module(kind: Kind) -> None:
 
 
 def test_module_drops_out_in_training_only() -> None:
-    """One mask a sentence: of two equal words both change alike."""
+    """One mask a sentence: of two equal words both change alike. Under autocast parts are in float32."""
     torch.manual_seed(0)
     module = Trilinear(6, 4, 0.5, hidden=16)
     states = torch.randn(1, 1, 6).expand(2, 3, 6)
     first = module(states).factors[0]
-    assert torch.equal(first[:, 0], first[:, 2])
-    assert not torch.equal(first[0], first[1])
+    assert torch.equal(first[:, 0], first[:, 2]) and not torch.equal(first[0], first[1])
     module.eval()
     assert torch.equal(module(states).factors[0], module(states).factors[0])
-
-
-def test_module_under_autocast() -> None:
-    torch.manual_seed(0)
-    module = Trilinear(6, 4).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         parts = module(torch.randn(2, 4, 6))
     assert parts.dtype == F32
     check_bounds(parts)
 
 
-# ------------------------------------------------------------------------------------------------------ bad input
-
-
 def test_bad_input() -> None:
-    x = torch.zeros(2, 4, 3)
-    with pytest.raises(ValueError, match=r"^third must have the shape, dtype and device of first, \[2, 4, 3\] float32"):
-        TrilinearParts(x, x, x.double(), kind="siblings")
-    with pytest.raises(ValueError, match=r"^second must have the shape.*got \[2, 5, 3\]"):
-        TrilinearParts(x, torch.zeros(2, 5, 3), x, kind="siblings")
-    with pytest.raises(ValueError, match=r"^first must have shape \[B, N, R\]"):
-        TrilinearParts(x[0], x[0], x[0], kind="siblings")
-    with pytest.raises(ValueError, match=r"^first must be float32 or float64, got bfloat16; convert it"):
-        TrilinearParts(x.bfloat16(), x, x, kind="siblings")
-    with pytest.raises(ValueError, match=r"^first must be a tensor, got list"):
-        TrilinearParts([], x, x, kind="siblings")  # type: ignore[arg-type]
+    x, siblings = torch.zeros(2, 4, 3), partial(TrilinearParts, kind="siblings")
     bad = x.clone()
     bad[1, 3, 2] = math.inf
-    with pytest.raises(ValueError, match=r"^second\[1, 3, 2\] is inf \(sentence 1, node 3\); what siblings are"):
-        TrilinearParts(x, bad, x, kind="siblings")
-    TrilinearParts(x, bad, x, [3, 2], kind="siblings")  # not read
-    with pytest.raises(ValueError, match=r"^lengths\[0\] is 4"):
-        TrilinearParts(x, x, x, [4, 2], kind="siblings")
-    with pytest.raises(ValueError, match=r"^kind must be one of"):
-        Trilinear(4, 3, kind="cousins")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^rank must be at least 1, got 0"):
-        Trilinear(4, 0)
-    with pytest.raises(ValueError, match=r"^dropout must be in 0..1, below 1, got 1.0"):
-        Trilinear(4, 3, 1.0)
+    siblings(x, bad, x, [3, 2])  # not read
+    shape = "must have the shape, dtype and device of first"
+    for what, run in (
+        (rf"third {shape}, \[2, 4, 3\] float32", lambda: siblings(x, x, x.double())),
+        (r"second must have the shape.*got \[2, 5, 3\]", lambda: siblings(x, torch.zeros(2, 5, 3), x)),
+        (r"first must have shape \[B, N, R\]", lambda: siblings(x[0], x[0], x[0])),
+        ("first must be float32 or float64, got bfloat16; convert it", lambda: siblings(x.bfloat16(), x, x)),
+        ("first must be a tensor, got list", lambda: siblings([], x, x)),  # type: ignore[arg-type]
+        (r"second\[1, 3, 2\] is inf \(sentence 1, node 3\); what siblings are", lambda: siblings(x, bad, x)),
+        (r"lengths\[0\] is 4", lambda: siblings(x, x, x, [4, 2])),
+        ("kind must be one of", lambda: Trilinear(4, 3, kind="cousins")),  # type: ignore[arg-type]
+        ("rank must be at least 1, got 0", lambda: Trilinear(4, 0)),
+        ("dropout must be in 0..1, below 1, got 1.0", lambda: Trilinear(4, 3, 1.0)),
+    ):
+        with pytest.raises(ValueError, match=f"^{what}"):
+            run()
