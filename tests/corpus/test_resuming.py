@@ -47,19 +47,21 @@ def test_resume_gives_the_same_bytes(corpus, tmp_path, name, packed):
     folder = tmp_path / "out"
     folder.mkdir()
     whole = parse_corpus(source, tmp_path / f"whole.{name}", predict, **OPTIONS)
-    runs = 0
-    while runs < 100:
-        runs += 1
-        try:
-            report = parse_corpus(source, folder / name, stopping(9), resume=True, **OPTIONS)
-            break
-        except Stop:
-            assert not (folder / name).exists()
+    report, runs = until_done(source, folder / name, after=9, **OPTIONS)
     assert runs > 3
     assert (folder / name).read_bytes() == (tmp_path / f"whole.{name}").read_bytes()
     assert os.listdir(folder) == [name]
     assert (report.sentences, report.words, report.bytes) == (whole.sentences, whole.words, whole.bytes)
     assert 0 < report.earlier_sentences < report.sentences
+
+
+def until_done(*arguments, after, **options):
+    """Runs that are interrupted, each going on; the last one's report, and how many they were."""
+    for runs in itertools.count(1):
+        try:
+            return parse_corpus(*arguments, stopping(after), resume=True, **options), runs
+        except Stop:
+            assert runs < 200 and not arguments[1].exists()
 
 
 def test_resume_with_several_inputs(tmp_path, out):
@@ -69,12 +71,7 @@ def test_resume_with_several_inputs(tmp_path, out):
         paths[-1].write_text(words(number * 3, seed=number).rstrip("\n"), newline="", encoding="utf-8")
     options = {**OPTIONS, "window": 3}
     parse_corpus(paths, tmp_path / "whole", predict, **options)
-    for _ in range(200):
-        try:
-            parse_corpus(paths, out, stopping(6), resume=True, **options)
-            break
-        except Stop:
-            pass
+    until_done(paths, out, after=6, **options)
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -107,17 +104,14 @@ def interrupted(corpus, out, after=9, **options):
 
 
 def test_an_interrupted_run_is_not_thrown_away(corpus, out):
+    with pytest.raises(Stop):
+        parse_corpus(corpus, out, stopping(1), **OPTIONS)
+    assert left(out) == []  # it had saved nothing
     interrupted(corpus, out)
     with pytest.raises(ValueError, match=r"out\.conllu\.partial: left by an interrupted run; pass --resume"):
         parse_corpus(corpus, out, predict, **OPTIONS)
     parse_corpus(corpus, out, predict, overwrite=True, **OPTIONS)
     assert left(out) == ["out.conllu"]
-
-
-def test_a_run_that_saved_nothing_leaves_nothing(corpus, out):
-    with pytest.raises(Stop):
-        parse_corpus(corpus, out, stopping(1), **OPTIONS)
-    assert left(out) == []
 
 
 def test_what_was_written_after_the_last_save_is_cut_off(corpus, out):

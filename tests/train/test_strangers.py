@@ -15,11 +15,8 @@ from gpuparse.cli import main
 from gpuparse.data.conllu import write_conllu
 from gpuparse.tensors import read_header, read_tensors
 from gpuparse.train import checkpoint, loop
+from tests.train.ends import Stop
 from tests.train.small import TINY, outcome, run, sentences
-
-
-class Stop(BaseException):
-    """A sudden end."""
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +145,15 @@ def test_tensors_of_another_run(model):
 def test_files_that_are_none(model, tmp_path):
     path = model / checkpoint.NAME
     content = path.read_bytes()
-    path.unlink()
-    os.mkfifo(path)
-    assert refused(model) == f"{NAME}a pipe; wanted a file"
-    path.unlink()
     (tmp_path / "outside").write_bytes(content)
-    path.symlink_to("../outside")
-    assert refused(model) == f"{NAME}a link out of {model}; put the file itself there"
-    path.unlink()
-    path.write_bytes(content[:-1])
-    assert refused(model).startswith(f"{NAME}not a checkpoint: ")
+    for put, told in (
+        (lambda: os.mkfifo(path), "a pipe; wanted a file"),
+        (lambda: path.symlink_to("../outside"), f"a link out of {model}; put the file itself there"),
+        (lambda: path.write_bytes(content[:-1]), "not a checkpoint: "),
+    ):
+        path.unlink()
+        put()
+        assert refused(model).startswith(NAME + told)
 
 
 def test_a_log_that_is_a_link_is_not_written_to(model, tmp_path):
