@@ -120,3 +120,10 @@ def parse_summary(stderr: str) -> dict[str, Any]:
         "seconds": float(found[3]),
         "shares": {name: float(percent) for name, percent in shares},
     }
+
+
+def timed_parse(model: Path, *given: str | Path, output: Path, threads: int) -> dict[str, Any]:
+    """``gpuparse parse`` of files, with what options it is given: its summary, its whole time and its peak memory."""
+    done = run("parse", model, *given, "-o", output, "--threads", str(threads), watch=True)
+    more = {"command_seconds": done.seconds, "peak_megabytes": done.peak, "resident_megabytes": done.resident}
+    return parse_summary(done.stderr) | more

@@ -25,7 +25,6 @@ KINDS = {
     "both": {**NEURAL, "scorer.grandparents": 8, "scorer.siblings": 8},
 }
 
-
 LANGUAGES: dict[str, tuple[Treebank, tuple[int, int, int]]] = {  # and epochs of each kind
     "danish": (DANISH, (5, 20, 12)),
     "italian": (ITALIAN, (5, 20, 12)),

@@ -50,7 +50,6 @@ WAYS: tuple[tuple[str, dict[str, Any], tuple[tuple[str, ...], ...], bool], ...] 
     ("bp", {}, ALL, False),
 )
 
-
 SLOW = ("dd", "auto")  # these are drawn half as often
 
 

@@ -107,7 +107,6 @@ labels = some(None, torch.zeros(2, 4, 4, 3))
 method = some("mst", "eisner", "auto", ["mst"])
 rules, spans = some(None, torch.zeros(2), torch.zeros(2, 2)), some(None, torch.zeros(2, 3, 3, 2))
 
-
 DISTRIBUTIONS = (
     gp.NonProjectiveTrees(torch.zeros(2, 4, 4)),
     gp.ProjectiveTrees(torch.zeros(2, 4, 4)),

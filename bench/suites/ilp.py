@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import Bar
-from bench.commands import parse_summary, run
+from bench.commands import timed_parse
 from bench.models import ENGLISH, treebank_file
 from bench.output import LOG, OUT, figure, show, show_records
 from bench.registry import FIRST, TREEBANKS, Args, Measured, Option, Suite, models, repeats, threads
@@ -179,8 +179,7 @@ def wall(args: Args) -> Measured:
         for number in range(args.repeats):
             for way, options in ways.items():
                 LOG.print(f"gpuparse parse {way} constraints, {number + 1} of {args.repeats}")
-                done = run("parse", model, blank, "-o", output, "--threads", str(args.threads), *options)
-                records[way].append(parse_summary(done.stderr) | {"command_seconds": done.seconds})
+                records[way].append(timed_parse(model, blank, *options, output=output, threads=args.threads))
     seconds = {way: statistics.median(r["command_seconds"] for r in each) for way, each in records.items()}
     parsing = {way: statistics.median(r["seconds"] for r in each) for way, each in records.items()}
     title = f"gpuparse parse, the whole English dev file, medians of {args.repeats}"

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from bench.bars import Bar
-from bench.commands import TINY, parse_summary, run
+from bench.commands import TINY, timed_parse
 from bench.models import train
 from bench.output import LOG, Problem, show_records
 from bench.registry import Args, Measured, Option, Suite, at_least, threads, whole
@@ -42,17 +42,11 @@ def write_corpus(path: Path, texts: Sequence[str], sentences: int) -> None:
 
 def parse(model: Path, corpus: Path, output: Path, threads: int) -> dict[str, Any]:
     """Parse a file and watch the memory."""
-    done = run("parse", model, corpus, "-o", output, "--threads", str(threads), watch=True)
-    if done.peak is None:
+    found = timed_parse(model, corpus, output=output, threads=threads)
+    if found["peak_megabytes"] is None:
         raise Problem("the memory of a process can be watched on Linux only (/proc)")
-    summary = parse_summary(done.stderr)
-    return summary | {
-        "peak_megabytes": done.peak,
-        "command_seconds": done.seconds,
-        "sentences_per_second": summary["sentences"] / summary["seconds"] if summary["seconds"] else None,
-        "input_bytes": corpus.stat().st_size,
-        "resident_megabytes": done.resident,
-    }
+    rate = found["sentences"] / found["seconds"] if found["seconds"] else None
+    return found | {"sentences_per_second": rate, "input_bytes": corpus.stat().st_size}
 
 
 def memory(args: Args) -> Measured:

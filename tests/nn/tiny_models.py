@@ -10,11 +10,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = "the quick brown fox jumps over the lazy dog and 12 other dogs , undogmatically speaking . an apple isn't a day"
-
-
 TINY = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
-
-
 WIDTH, POSITIONS = 16, 40
 
 

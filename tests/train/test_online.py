@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -220,50 +218,6 @@ def test_features_of_pairs_of_arcs_are_learned(monkeypatch: pytest.MonkeyPatch) 
     learner.step(batch)
     want = change * loss / float(change @ change)
     torch.testing.assert_close(learner.scorer.weights.detach().double(), want, atol=1e-6, rtol=0)
-
-
-class Pair:
-    """Two processes in threads."""
-
-    def __init__(self, rank: int, shared: dict[int, list[Tensor]], barrier: threading.Barrier) -> None:
-        self.rank, self.world, self.shared, self.barrier = rank, 2, shared, barrier
-
-    def sum_(self, tensors: Iterable[Tensor]) -> None:
-        own = list(tensors)
-        self.shared[self.rank] = [tensor.clone() for tensor in own]
-        self.barrier.wait(30)
-        for number, tensor in enumerate(own):
-            tensor.copy_(self.shared[0][number] + self.shared[1][number])
-        self.barrier.wait(30)
-
-
-def test_two_processes_learn_the_same_as_one() -> None:
-    made = oracle.sentences((5, 9, 3), 5)
-    vocabulary = Vocabulary.build(made, min_count=1)
-    alone, _ = make(made)
-    words = 17
-    stats = [alone.step(oracle.batch_of(made, vocabulary), words=words) for _ in range(3)]
-    shared: dict[int, list[Tensor]] = {}
-    barrier = threading.Barrier(2)
-    learners = [make(made, processes=Pair(rank, shared, barrier))[0] for rank in range(2)]
-    found: dict[int, list[dict[str, float]]] = {0: [], 1: []}
-
-    def run(rank: int) -> None:
-        for step in range(3):
-            part = made[rank::2] if step != 1 else (made, [])[rank]
-            batch = oracle.batch_of(part, vocabulary) if part else None
-            found[rank].append(learners[rank].step(batch, words=words))
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for rank in range(2):
-        assert [each["loss"] for each in found[rank]] == [each["loss"] for each in stats]
-        for value, want in zip(weights(learners[rank].model), weights(alone.model), strict=True):
-            torch.testing.assert_close(value, want, atol=1e-6, rtol=0)
-        assert torch.equal(learners[rank]._sums["weights"], learners[0]._sums["weights"])
 
 
 def test_what_may_be_missing_or_wrong() -> None:

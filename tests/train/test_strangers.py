@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 
 import pytest
 import torch
 from safetensors.torch import save
 
-from gpuparse.cli import main
-from gpuparse.data.conllu import write_conllu
 from gpuparse.tensors import read_header, read_tensors
 from gpuparse.train import checkpoint, loop
 from tests.train.ends import Stop
-from tests.train.small import TINY, outcome, run, sentences
+from tests.train.small import outcome, run
 
 
 @pytest.fixture(scope="module")
@@ -199,18 +196,3 @@ def test_a_finished_run_of_strangers(model):
     finished.unlink()
     os.mkfifo(finished)
     assert refused(model) == f"/{loop.FINISHED}: a pipe; wanted a file"
-
-
-def test_the_command(model, tmp_path, monkeypatch, capsys):
-    treebank = tmp_path / "train.conllu"
-    write_conllu(sentences(4), treebank)
-    settings = [word for setting in TINY for word in ("--set", setting)]
-    command = ["gpuparse", "train", str(model), "--train", str(treebank), "--resume", *settings]
-    (model / checkpoint.NAME).unlink()
-    os.mkfifo(model / checkpoint.NAME)
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    told = capsys.readouterr()
-    assert caught.value.code == 1 and told.out == ""
-    assert told.err == f"gpuparse: {model / checkpoint.NAME}: a pipe; wanted a file\n"
