@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from exact import Part, Truth, arcs_of, chains, constituents, lexical, padded, pairs_of, rows_to_parts, trees
+from exact import Part, Truth, arcs_of, chains, derivations, padded, pairs_of, rows_to_parts, trees
 from mutate import refusal
 from nonsense import call_with_nonsense
 from torch import Tensor
@@ -43,9 +43,6 @@ def one(rng: random.Random, directory: Path) -> str:
     return rng.choice(FAMILIES)(rng)
 
 
-# ------------------------------------------------------------------------------------------------------------- numbers
-
-
 def numbers(rng: random.Random, shape: Sequence[int], dtype: torch.dtype, groups: Sequence[int] = ()) -> Tensor:
     """Scores of some size, with offsets for all or for each place of the dimensions ``groups``, and masks."""
     scale, second = rng.choice(SCALES), rng.choice(SCALES)
@@ -68,9 +65,6 @@ def numbers(rng: random.Random, shape: Sequence[int], dtype: torch.dtype, groups
 
 def lengths_up_to(rng: random.Random, B: int, n: int) -> list[int]:
     return [rng.randint(1, n) for _ in range(B)]
-
-
-# ------------------------------------------------------------------------------------------------------- distributions
 
 
 @dataclass
@@ -334,7 +328,7 @@ def phrase(rng: random.Random) -> str:
         given["spans"] = numbers(rng, (B, n, n, S), dtype)
     sentences = []
     for b, m in enumerate(lengths):
-        all_of = lexical(g, m) if with_heads else constituents(g, m, "spans" in given)
+        all_of = derivations(g, m, spans="spans" in given, heads=with_heads)
         scores = {name: x[b] for name, x in given.items()} | {"rules": g.scores, "roots": g.roots}
         read = lambda rows: rows_to_parts(rows, g, "spans" in given)  # noqa: E731
         sentences.append(
@@ -347,9 +341,6 @@ def phrase(rng: random.Random) -> str:
     return check_distribution(
         rng, lambda: make(g, lengths=lengths, **given), sentences, names, tensors, none_is_an_error=False
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- decoding
 
 
 def decoding(rng: random.Random) -> str:

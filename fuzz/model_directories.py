@@ -135,9 +135,6 @@ def _resume(path: Path) -> str:
     return "ok"
 
 
-# ------------------------------------------------------------------------------------------------ bytes
-
-
 def _some_file(rng: random.Random, files: Files, ending: str = "") -> str:
     return rng.choice([name for name in files if name.endswith(ending)])
 
@@ -161,8 +158,6 @@ def _swapped(rng: random.Random, files: Files) -> None:
     else:
         files[one] = rng.choice((b"", b"\0", b"null", b"[]", b"{}", rng.randbytes(100)))
 
-
-# ------------------------------------------------------------------------------------------------ TOML
 
 _TOML = (
     *("0", "-1", "1", "2", "7", "100", "65536", "1000000000", "9223372036854775807", "9223372036854775808", "-0.0"),
@@ -200,8 +195,6 @@ def _json(rng: random.Random, files: Files) -> None:
         name = _some_file(rng, files, ".json")
         files[name] = changed_json(rng, files[name])
 
-
-# ------------------------------------------------------------------------------------------------ weights
 
 _SIZES = (0, 1, 2, 3, 7, -1, 2**31, 2**32, 2**62, 2**63, 2**64, 10**30, 1.5, None, "1", True, [1])
 _DTYPES = ("F32", "F64", "F16", "BF16", "I64", "I8", "BOOL", "U8", "F8_E4M3", "C64", "", "f32", None, 4, ["F32"])
@@ -279,9 +272,6 @@ def _numbers(rng: random.Random, data: bytes) -> bytes:
             at = 4 * rng.randrange(len(numbers) // 4)
             numbers[at : at + 4] = struct.pack("<f", value if rng.random() < 0.9 else -value)
     return bytes(numbers)
-
-
-# ------------------------------------------------------------------------------------------------ files
 
 
 def _replace(rng: random.Random, path: Path, directory: Path) -> None:

@@ -139,8 +139,6 @@ def refusal(error: Exception) -> str:
     return "refused"
 
 
-# JSON ------------------------------------------------------------------------------------------------------------
-
 _RAW = "\u2020raw\u2020"  # a string that stands for text that json.dumps would not write
 _TEXTS = (
     *("[" * 100_000, "[" * 40 + "]" * 40, '{"a":' * 3000 + "1" + "}" * 3000, "NaN", "Infinity", "1e999", "-", "tru"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import gpuparse as gp
 from bench.artificial import second_order
 from bench.bars import Bar
 from bench.models import ENGLISH, train, treebank_file
-from bench.output import LOG, OUT, RESULTS, Problem, plot, show, show_records
+from bench.output import LOG, OUT, RESULTS, Problem, plot, show, show_records, titled
 from bench.parsers import Sums, scored_batches
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, Timed, languages, repeats, threads, whole
 from bench.suites.bp_models import FIRST, LANGUAGES, MODELS, SECOND, WEAKER, run
@@ -218,45 +218,36 @@ def accuracy(args: Args) -> Measured:
         each = sorted(found[language, model], key=lambda result: result["seed"])[:seeds]
         return statistics.mean(result["decoders"][decoder]["uas"] for result in each)
 
-    columns = [
-        f">{language}" + (", paper" if paper else "")
-        for language in args.languages
-        for paper in (False, *((True,) if language in IN_PAPER else ()))
-    ]
-    two = []
-    for title, model, decoder in (
-        (FIRST, FIRST, "TREE"),
-        *((name, name, name) for name in ("+NOCROSS", "+GRAND", "+CHILDSEQ")),
-        ("the last one without NOCROSS", SECOND, SECOND),
-        ("  its best projective tree", SECOND, "projective"),
-        ("  + hill-climbing", SECOND, "hill-climbing"),
-    ):
-        own = []
-        for language in args.languages:
-            own.append(f"{mean(language, model, decoder, 1):.2f}")
-            if language in IN_PAPER:
-                known = PAPER_2.get(decoder if decoder in PAPER_2 else title)
-                own.append(str(known[IN_PAPER[language]]) if known else "")
-        two.append((title, *own))
-    show("Table 2: UAS by factors, 5 iterations of BP (first seed)", ("factors", *columns), two)
-    three = []
-    for name in WEAKER:
-        own = []
-        for language in args.languages:
-            model = FIRST if name == "TREE" else name
-            trained = f" ({mean(language, model, name, 1):.2f})" if model in MODELS else ""
-            own.append(f"{mean(language, FIRST, name, 1):.2f}{trained}")
-            if language in IN_PAPER:
-                own.append(PAPER_3[name][IN_PAPER[language]])
-        three.append((name, *own))
-    show("Table 3: UAS of TREE+LINK under weaker constraints (trained with them)", ("decoding", *columns), three)
+    def table(title: str, rows: Mapping[str, tuple[Callable[[str], str], Sequence[object] | None]]) -> None:
+        """By languages, what is said of each, and beside it what the paper has."""
+        columns = [(x, paper) for x in args.languages for paper in (False, True) if x in IN_PAPER or not paper]
+        shown = [
+            (name, *((known[IN_PAPER[x]] if known else "") if paper else own(x) for x, paper in columns))
+            for name, (own, known) in rows.items()
+        ]
+        show(title, ("", *(f">{x}{', paper' if paper else ''}" for x, paper in columns)), shown)
+
+    def first_seed(model: str, decoder: str) -> Callable[[str], str]:
+        return lambda language: f"{mean(language, model, decoder, 1):.2f}"
+
+    ways = {FIRST: (FIRST, "TREE"), **{name: (name, name) for name in ("+NOCROSS", "+GRAND", "+CHILDSEQ")}}
+    ways |= {"the last one without NOCROSS": (SECOND, SECOND), "  its best projective tree": (SECOND, "projective")}
+    ways["  + hill-climbing"] = SECOND, "hill-climbing"
+    two = {name: (first_seed(*way), PAPER_2.get(name, PAPER_2.get(way[1]))) for name, way in ways.items()}
+    table("Table 2: UAS by factors, 5 iterations of BP (first seed)", two)
+
+    def weaker(name: str, language: str) -> str:
+        model = FIRST if name == "TREE" else name
+        trained = f" ({mean(language, model, name, 1):.2f})" if model in MODELS else ""
+        return f"{mean(language, FIRST, name, 1):.2f}{trained}"
+
+    three = {name: (partial(weaker, name), PAPER_3[name]) for name in WEAKER}
+    table("Table 3: UAS of TREE+LINK under weaker constraints (trained with them)", three)
     gains = {x: mean(x, SECOND, SECOND) - mean(x, FIRST, "TREE") for x in args.languages}
-    rows = []
-    for language, gain in gains.items():
-        first, second = mean(language, FIRST, "TREE"), mean(language, SECOND, SECOND)
-        rows.append((language, len(found[language, SECOND]), f"{first:.2f}", f"{second:.2f}", f"{gain:+.2f}"))
-    title = "Second order by BP over first order, the same encoder"
-    show(title, ("", ">seeds", ">first", ">second", ">gain"), rows)
+    sides = {x: {"first": mean(x, FIRST, "TREE"), "second": mean(x, SECOND, SECOND)} for x in args.languages}
+    rows = {x: {**sides[x], "gain": gain, "seeds": len(found[x, SECOND])} for x, gain in gains.items()}
+    columns = {"": "title", ">seeds": "seeds", ">first": "first:.2f", ">second": "second:.2f", ">gain": "gain:+.2f"}
+    show_records("Second order by BP over first order, the same encoder", columns, titled(rows))
     least = min((gain for language, gain in gains.items() if LANGUAGES[language].seeds >= 3), default=None)
     bar = Bar("second order over first, least of the languages with 3 seeds", least, 0.01, 0.5, digits=2)
     return Measured({"runs": [result for each in found.values() for result in each], "gains": gains}, [bar])

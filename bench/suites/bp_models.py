@@ -153,14 +153,9 @@ class FactorLearner(GradientLearner):
 def train(language: Language, model: Model, args: Args, seed: int) -> tuple[FactorLearner, list[Sentence]]:
     """A parser of these factors, its averaged weights in place, and the sentences to parse."""
     learned, parsed = language.split(args, seed)
-    overrides = [
-        "training.objective=bp",
-        f"training.epochs={language.epochs}",
-        f"training.seed={seed}",
-        *(f"scorer.{name}={size}" for name, size in SMALL.items()),
-        *([f"scorer.grandparents={RANK}"] if model.grand else []),
-        *([f"scorer.siblings={RANK}"] if model.sequence else []),
-    ]
+    sizes = SMALL | {"grandparents": RANK * model.grand, "siblings": RANK * model.sequence}
+    overrides = ["training.objective=bp", f"training.epochs={language.epochs}", f"training.seed={seed}"]
+    overrides += [f"scorer.{name}={size}" for name, size in sizes.items()]
     config = Config.load(PROJECT / "configs" / "dutch.toml", overrides)
     task = Parsing(config, learned, torch.device("cpu"), Processes())
     learner = FactorLearner(task.model, model)

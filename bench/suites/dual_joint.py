@@ -5,7 +5,7 @@ All that the grammars know is counted in a treebank (``gpuparse.data.grammar``);
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -270,23 +270,6 @@ def restricted(one: Lexicalized, heads: Tensor) -> Lexicalized:
     return replace(one, arcs=one.arcs.masked_fill(~kept, -torch.inf))
 
 
-def _measured(both: Dependencies, parts: Sequence[Sequence[Sentence]], weight: float) -> Iterator[dict[str, Any]]:
-    """Batch by batch, what each system finds."""
-    for number, batch in enumerate(parts):
-        one, other = both.grammar(batch), both.scores(batch)
-        alone = one.best({}).structures
-        heads = gp.decode(other, "eisner", projective=True).heads
-        hard = restricted(one, heads).best({}).structures
-        hard, none = or_else(hard, alone)  # where the grammar has no tree of these arcs, model 1's own
-        decomposition = both.joint(one, other, weight)
-        recorded = Recorded(decomposition, len(batch))
-        found = decomposition.run()
-        systems = {"model 1": alone, "hard constraint": hard, "joint": found.structures}
-        known = {"batch": batch, "heads": heads, "none": none, "found": found, "recorded": recorded}
-        yield {"systems": systems, **known}
-        LOG.print(f"dependencies: {number + 1} of {len(parts)} batches")
-
-
 def dependencies(args: Args) -> dict[str, Any]:
     """Sections 4.2 and 7.1: table 2, a row of table 1, and what figure 5 shows.
 
@@ -305,14 +288,20 @@ def dependencies(args: Args) -> dict[str, Any]:
     limited = {limit: Trees() for limit in LIMITS}
     same = dict.fromkeys(LIMITS, 0)
     convergence, right, none = Convergence(), 0, 0
-    for here in _measured(both, parts, weight):
-        batch, recorded = here["batch"], here["recorded"]
-        for name, structures in here["systems"].items():
+    for number, batch in enumerate(parts):
+        one, other = both.grammar(batch), both.scores(batch)
+        alone = one.best({}).structures
+        heads = gp.decode(other, "eisner", projective=True).heads
+        hard, without = or_else(restricted(one, heads).best({}).structures, alone)  # without a tree: model 1's own
+        decomposition = both.joint(one, other, weight)
+        recorded = Recorded(decomposition, len(batch))
+        found = decomposition.run()
+        for name, structures in zip(systems, (alone, hard, found.structures), strict=True):
             systems[name].add(structures["tree"], grammar, batch, structures["heads"])
-        none += here["none"]
-        own = here["heads"]
-        right += sum(sum(map(int.__eq__, s.heads, own[b, 1 : len(s) + 1].tolist())) for b, s in enumerate(batch))
-        convergence.add(here["found"])
+        none += without
+        right += sum(sum(map(int.__eq__, s.heads, heads[b, 1 : len(s) + 1].tolist())) for b, s in enumerate(batch))
+        convergence.add(found)
+        LOG.print(f"dependencies: {number + 1} of {len(parts)} batches")
         last = recorded.after(ITERATIONS)
         for limit in LIMITS:
             tree = recorded.after(limit)

@@ -231,12 +231,9 @@ def kill_and_resume(args: Args) -> Measured:
         parsing = Parsing(normal["train"].target, corpus)
         normal["parse"] = undisturbed(parsing, scratch / "undisturbed-parse" / "parsed.conllu")
         jobs: list[Job] = [training, parsing]
+        wanted = [(job, number) for number in range(1, args.runs + 1) for job in jobs]
         with ThreadPoolExecutor(args.jobs) as workers:
-            waiting = [
-                workers.submit(disturbed, job, number, scratch, args.seed, normal[job.name])
-                for number in range(1, args.runs + 1)
-                for job in jobs
-            ]
+            waiting = [workers.submit(disturbed, *each, scratch, args.seed, normal[each[0].name]) for each in wanted]
             try:
                 runs = [each.result() for each in waiting]
             except BaseException:

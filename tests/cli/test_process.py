@@ -20,7 +20,7 @@ import torch
 from gpuparse import cli, startup
 from gpuparse.backend.choose import has_kernel
 from gpuparse.data.artificial import artificial_treebank
-from gpuparse.data.conllu import Sentence, read_conllu
+from gpuparse.data.conllu import Sentence, read_conllu, write_conllu
 from gpuparse.parser import Parser
 
 ROOT = Path(__file__).parents[2]
@@ -241,18 +241,13 @@ def test_streams_closed_from_the_beginning():
     assert (done.returncode, done.stderr) == (1, b"gpuparse: <stdout>: Bad file descriptor\n")
 
 
-@pytest.mark.parametrize("output", ["out.conllu", "page.html", "parsed.conllu"])
-def test_a_file_that_cannot_grow(tmp_path, model, output):
+@pytest.mark.parametrize("command", [("sample", "-n", "3000"), ("render", "DATA"), ("parse", "-q", "MODEL", "DATA")])
+def test_a_file_that_cannot_grow(tmp_path, model, command):
     """As on a full disk: it is named, and nothing is left of it."""
-    data = tmp_path / "data.conllu"
-    with data.open("w") as file:
-        file.writelines(sentence.text for sentence in artificial_treebank(300))
-    commands = {
-        "out.conllu": ["sample", "-n", "3000", "-o", "out.conllu"],
-        "page.html": ["render", "data.conllu", "-o", "page.html"],
-        "parsed.conllu": ["parse", "-q", str(model), "data.conllu", "-o", "parsed.conllu"],
-    }
-    code, out, err = run(*commands[output], tmp_path=tmp_path, cwd=tmp_path, limit=20_000)
+    output = "out.conllu"
+    write_conllu(artificial_treebank(300), tmp_path / "data.conllu")
+    given = [{"MODEL": model, "DATA": "data.conllu"}.get(each, each) for each in command]
+    code, out, err = run(*given, "-o", output, tmp_path=tmp_path, cwd=tmp_path, limit=20_000)
     assert (code, out) == (1, "")
     assert err.startswith("gpuparse: ") and err.endswith(f"{output}: File too large\n") and err.count("\n") == 1
     assert os.listdir(tmp_path) == ["data.conllu"]
@@ -308,17 +303,9 @@ def test_a_terminal_sees_no_control_characters(tmp_path, model, arguments, monke
 
 def test_long_values_are_quoted_in_part(tmp_path):
     long = "x" * 5000
-    commands = [
-        ["train", "m", "--set", f"training.{long}=1"],
-        ["train", "m", "--set", f"training.epochs={long}"],
-        ["sample", "-n", long],
-        ["sample", f"--{long}"],
-        [long],
-        ["parse", "m", "--method", long],
-        ["tag", "m", "--method", long],
-        ["render", long],
-    ]
-    for command in commands:
+    settings = [["train", "m", "--set", f"training.{each}"] for each in (f"{long}=1", f"epochs={long}")]
+    methods = [[command, "m", "--method", long] for command in ("parse", "tag")]
+    for command in (*settings, *methods, ["sample", "-n", long], ["sample", f"--{long}"], [long], ["render", long]):
         code, out, err = run(*command, tmp_path=tmp_path, cwd=tmp_path)
         assert (code in {1, 2}, out, err.count("\n")) == (True, "", 1)
         assert "x" * 201 not in err, command[:2]

@@ -101,27 +101,21 @@ def test_stdin_and_stdout(corpus, monkeypatch, capfdbinary):
         parse_corpus(corpus, "-", predict, resume=True)
 
 
-def test_a_device_is_written_to(corpus, tmp_path):
+def test_devices_and_pipes_are_written_to(corpus, tmp_path):
     link = tmp_path / "null"
     link.symlink_to("/dev/null")
     parse_corpus(corpus, link, predict)
     assert not Path("/dev/null").is_file()
-    assert sorted(os.listdir(tmp_path)) == ["in.conllu", "null"]
     with pytest.raises(ValueError, match="no regular file"):
         parse_corpus(corpus, link, predict, resume=True)
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="no /dev/fd here")
-def test_a_pipe_is_written_to(tmp_path):
-    """As with ``-o >(gzip > out.gz)``: a pipe has a name but no path."""
-    corpus = tmp_path / "in.conllu"
-    corpus.write_text(f"{WORD}\n\n")
-    out, into = os.pipe()
-    parse_corpus(corpus, f"/dev/fd/{into}", root)
-    os.close(into)
-    with os.fdopen(out, "rb") as stream:
-        assert stream.read().decode() == f"{DONE}\n\n"
-    assert os.listdir(tmp_path) == ["in.conllu"]
+    if os.path.exists("/dev/fd"):  # as with ``-o >(gzip > out.gz)``: a pipe has a name but no path
+        corpus.write_text(f"{WORD}\n\n")
+        out, into = os.pipe()
+        parse_corpus(corpus, f"/dev/fd/{into}", root)
+        os.close(into)
+        with os.fdopen(out, "rb") as stream:
+            assert stream.read().decode() == f"{DONE}\n\n"
+    assert sorted(os.listdir(tmp_path)) == ["in.conllu", "null"]
 
 
 WORD = "1\ta\t_\tX\t_\t_\t_\t_\t_\t_"

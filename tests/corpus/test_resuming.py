@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -208,19 +209,6 @@ def test_two_runs_do_not_write_one_file(corpus, out):
     assert len(list(read_conllu(out))) == 300
 
 
-def in_a_child(run):
-    """Start ``run`` in a process of its own that has everything imported already."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            run()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("name", ["out.conllu", "out.conllu.gz"])
 def test_kill_9_at_any_moment(tmp_path, name):
@@ -233,7 +221,11 @@ def test_kill_9_at_any_moment(tmp_path, name):
     kills = 0
     for _ in range(40):
         size = partial.stat().st_size if partial.exists() else 0
-        child = in_a_child(lambda: parse_corpus(source, target, predict, resume=True, **OPTIONS))
+        options = {**OPTIONS, "resume": True}  # in a process that has everything imported already
+        child = multiprocessing.get_context("fork").Process(
+            target=parse_corpus, args=(source, target, predict), kwargs=options
+        )
+        child.start()
         if kills < 10:
             # Some in their first moments, most after a bit of progress; none needs a fast machine.
             wanted, end = size + rng.choice([0, 0, 2000, 10_000]), time.monotonic() + 10
@@ -242,11 +234,11 @@ def test_kill_9_at_any_moment(tmp_path, name):
                     break
                 time.sleep(0.001)
             time.sleep(rng.uniform(0.0, 0.01))
-            os.kill(child, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status == 0:
+            child.kill()
+        child.join()
+        if child.exitcode == 0:
             break
-        assert status == -signal.SIGKILL
+        assert child.exitcode == -signal.SIGKILL
         kills += 1
     assert kills == 10
     assert target.read_bytes() == (tmp_path / f"whole.{name}").read_bytes()

@@ -179,17 +179,9 @@ def test_there_and_back(tree, markov, default):
 @pytest.mark.parametrize(
     ("label", "children", "head"),
     [
-        ("NP", "DT NN PP", 1),
-        ("NP", "NP PP", 0),
-        ("NP", "NNP POS", 1),
-        ("NP", "DT , .", 0),
-        ("S", "NP VP .", 1),
-        ("VP", "MD VP", 0),
-        ("PP", "ADVP IN NP", 1),
-        ("SBAR", "IN S", 0),
-        ("FRAG", "NP NP .", 1),
-        ("UNHEARD", "A B", 1),
-        ("UNHEARD", ", .", 1),
+        *(("NP", "DT NN PP", 1), ("NP", "NP PP", 0), ("NP", "NNP POS", 1), ("NP", "DT , .", 0), ("S", "NP VP .", 1)),
+        *(("VP", "MD VP", 0), ("PP", "ADVP IN NP", 1), ("SBAR", "IN S", 0), ("FRAG", "NP NP .", 1)),
+        *(("UNHEARD", "A B", 1), ("UNHEARD", ", .", 1)),
     ],
 )
 def test_heads(label, children, head):

@@ -89,6 +89,8 @@ def test_from_words():
     assert one.text == "# sent_id = x\n1\tNew York\t_\tPROPN\t_\t_\t2\t_\t_\t_\n2\tis\t_\tAUX\t_\t_\t0\t_\t_\t_\n\n"
     assert (one.words, one.heads, one.sent_id) == (["New York", "is"], [2, 0], "x")
     assert len(Sentence.from_words([])) == 0
+    sent = pickle.loads(pickle.dumps(sentence("# c", word(1), line=7)))  # to another process
+    assert (sent.words, sent.line_of(1), sent.source) == (["a"], 8, "f.conllu")
     for wrong in (
         {"words": ["a", ""]},
         {"words": ["a\tb"]},
@@ -98,11 +100,6 @@ def test_from_words():
     ):
         with pytest.raises(ValueError):
             Sentence.from_words(**{"words": ["a"], **wrong})
-
-
-def test_a_sentence_can_be_sent_to_another_process():
-    one = pickle.loads(pickle.dumps(sentence("# c", word(1), line=7)))
-    assert (one.words, one.line_of(1), one.source) == (["a"], 8, "f.conllu")
 
 
 def test_a_comment_is_added_replaced_and_taken_away():

@@ -100,16 +100,19 @@ def test_precision_of_float32_products_does_not_matter(kind: Kind) -> None:
         torch.set_float32_matmul_precision(before)
 
 
+def score_of_chain(parts: TrilinearParts, **given: TrilinearParts | Tensor) -> Tensor:
+    """Of trees in which each word hangs on the one before."""
+    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
+    return Scores(torch.zeros(4, 8, 8, dtype=F64), parts.lengths, **given).tree_score(heads)
+
+
 @kinds
 def test_as_scores_of_a_tree(kind: Kind) -> None:
     """Lazily scored or dense, a tree has the same score; only the triples asked for are counted."""
     parts = random_parts(kind, F64)
-    arcs = torch.zeros(4, 8, 8, dtype=F64)
-    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
-    lazy = Scores(arcs, parts.lengths, **{kind: parts}).tree_score(heads)
+    lazy = score_of_chain(parts, **{kind: parts})
     assert parts.scored == 4 * 8
-    dense = Scores(arcs, parts.lengths, **{kind: parts.dense()}).tree_score(heads)
-    torch.testing.assert_close(lazy, dense, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(lazy, score_of_chain(parts, **{kind: parts.dense()}), rtol=1e-12, atol=1e-12)
 
 
 @kinds
@@ -118,13 +121,10 @@ def test_no_gradient_comes_from_padding(kind: Kind) -> None:
     lengths = torch.tensor([7, 3, 1, 5])
     factors = [torch.randn(4, 8, 5, generator=generator(seed), dtype=F64) for seed in range(3)]
     factors = [factor.requires_grad_() for factor in padded(factors, lengths, torch.nan)]
-    first, second, third = factors
-    parts = TrilinearParts(first, second, third, lengths, kind=kind)
-    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
-    score = Scores(torch.zeros(4, 8, 8, dtype=F64), parts.lengths, **{kind: parts}).tree_score(heads)
+    parts = TrilinearParts(*factors, lengths, kind=kind)
+    score = score_of_chain(parts, **{kind: parts})
     gradients = torch.autograd.grad(score.sum(), factors)
-    assert score.isfinite().all()
-    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert score.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
     assert any(gradient.any() for gradient in gradients)
 
 

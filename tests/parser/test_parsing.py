@@ -300,6 +300,20 @@ def test_what_is_no_sentence(parser, sentences, message):
         assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
+def failing(monkeypatch, parser, error, when):
+    """Let some batches of a parser fail; the sizes of all that are tried."""
+    sizes, work = [], parser._predict
+
+    def predict(batch, *rest):
+        sizes.append(len(batch.lengths))
+        if when(batch):
+            raise error
+        return work(batch, *rest)
+
+    monkeypatch.setattr(parser, "_predict", predict)
+    return sizes
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -311,41 +325,21 @@ def test_what_is_no_sentence(parser, sentences, message):
 )
 def test_a_batch_that_does_not_fit_is_halved(parser, treebank, monkeypatch, error):
     expected = parser.predict(treebank)
-    sizes = []
-    work = parser._predict
-
-    def predict(batch, *rest):
-        sizes.append(len(batch.lengths))
-        if len(batch.lengths) > 2:
-            raise error
-        return work(batch, *rest)
-
-    monkeypatch.setattr(parser, "_predict", predict)
+    sizes = failing(monkeypatch, parser, error, lambda batch: len(batch.lengths) > 2)
     assert [found.heads for found in parser.predict(treebank)] == [found.heads for found in expected]
     assert max(sizes) > 4 and {size for size in sizes if size <= 2} <= {1, 2}
 
 
 def test_a_sentence_that_never_fits(parser, treebank, monkeypatch):
-    longest = max(range(len(treebank)), key=lambda index: len(treebank[index]))
-    work = parser._predict
-
-    def predict(batch, *rest):
-        if int(batch.lengths.max()) == len(treebank[longest]):
-            raise MemoryError
-        return work(batch, *rest)
-
-    expected = parser.parse(treebank)
-    monkeypatch.setattr(parser, "_predict", predict)
-    with pytest.raises(
-        ConlluError, match=f"a sentence of {len(treebank[longest])} words needs about .*, which could not"
-    ):
+    longest, expected = max(map(len, treebank)), parser.parse(treebank)
+    failing(monkeypatch, parser, MemoryError, lambda batch: int(batch.lengths.max()) == longest)
+    with pytest.raises(ConlluError, match=f"a sentence of {longest} words needs about .*, which could not"):
         parser.predict(treebank)
     with pytest.warns(UserWarning, match="left unparsed") as warned:
         found = parser.parse(treebank)
-    left = [index for index, sentence in enumerate(treebank) if len(sentence) == len(treebank[longest])]
-    assert len(warned) == len(left)
-    for index, sentence in enumerate(found):
-        assert sentence.text == (treebank if index in left else expected)[index].text
+    assert len(warned) == sum(len(sentence) == longest for sentence in treebank)
+    for before, wanted, after in zip(treebank, expected, found, strict=True):
+        assert after.text == (before if len(before) == longest else wanted).text
 
 
 def test_what_is_tried(parser, treebank, monkeypatch):
@@ -353,17 +347,11 @@ def test_what_is_tried(parser, treebank, monkeypatch):
     assert 16e6 < plain < 200e6  # arcs alone take 4e6
     for more in (("auto", True, False, False), ("auto", False, True, False), ("auto", False, False, True)):
         assert parser._need(1000, *more) > plain
-    tried = []
-
-    def predict(*_):
-        tried.append(1)
-        raise RuntimeError("something else")
-
-    monkeypatch.setattr(parser, "_predict", predict)
+    tried = failing(monkeypatch, parser, RuntimeError("something else"), lambda batch: True)
     with pytest.raises(RuntimeError, match="something else"):  # which is not taken for memory
         parser.predict(treebank)
-    assert tried == [1]
+    assert len(tried) == 1
     monkeypatch.setattr(room, "available", lambda device: 50_000_000)
     with pytest.raises(ConlluError, match=r"3,000 words needs about \d+ MB of memory and 50 MB are free; split it"):
         parser.predict([Sentence.from_words(["word"] * 3000)])
-    assert tried == [1]
+    assert len(tried) == 1

@@ -209,12 +209,11 @@ def test_gradient_is_that_of_the_whole_loss(objective):
 def test_parts_of_a_batch_add_up():
     """A process that has no sentence, or some, of a batch: the loss is per word of all of it."""
     learner, batch = learner_and_batch(*NO_DROPOUT)
-    words = int(batch.lengths.sum())
-    given = sentences(6)
+    words, given = int(batch.lengths.sum()), sentences(6)
     vocabulary = Vocabulary.build(given, min_count=1)
-    whole, _ = learner._backward(batch, words)
-    parts = [learner._backward(batch_of(part, vocabulary), words)[0] for part in (given[0::2], given[1::2])]
-    assert math.isclose(float(whole), float(sum(parts)), rel_tol=1e-6)
+    parts = [batch_of(part, vocabulary) for part in (given[0::2], given[1::2])]
+    whole, *others = (float(learner._backward(each, words)[0]) for each in (batch, *parts))
+    assert math.isclose(whole, sum(others), rel_tol=1e-6)
     assert learner.step(None, words=words, progress=0.0)["loss"] == 0.0
 
 

@@ -63,22 +63,16 @@ def test_what_a_run_leaves(tmp_path, monkeypatch, every_step):
     assert (start["sentences"], start["dev_sentences"], start["processes"]) == (10, 3, 1)
     assert start["words"] == sum(map(len, sentences(10)))
     assert start["parameters"] == sum(p.numel() for p in parser.scorer.parameters())
-    epochs = [line for line in lines if line["event"] == "epoch"]
-    steps = [line for line in lines if line["event"] == "step"]
+    epochs, steps = ([line for line in lines if line["event"] == event] for event in ("epoch", "step"))
     assert [line["epoch"] for line in epochs] == [1, 2, 3]
     assert [line["step"] for line in steps] == list(range(1, len(steps) + 1))
     for line in epochs:
-        assert 0 < line["loss"] < 20
+        assert 0 < line["loss"] < 20 and 0 < line["inference_share"] < 1
         assert 0 <= line["dev_las"] <= line["dev_uas"] <= 1
-        assert 0 < line["inference_share"] < 1
-    assert epochs == heard.epochs
-    assert len(heard.steps) == len(steps)
-    assert heard.begins == [{"epochs": 3, "epoch": 0}]
+    assert (heard.epochs, heard.begins, len(heard.steps)) == (epochs, [{"epochs": 3, "epoch": 0}], len(steps))
     best = max(epochs, key=lambda line: (line["dev_las"], -line["epoch"]))
     about = {name: best[name] for name in ("epoch", "dev_uas", "dev_las")}
-    assert end["event"] == "end"
-    assert end["best"] == about
-    assert 0 < end["inference_share"] < 1
+    assert (end["event"], end["best"]) == ("end", about) and 0 < end["inference_share"] < 1
     assert json.loads((directory / "model.json").read_text())["results"] == about
     # What was kept is what was evaluated, and what is given back.
     dev = sentences(10)[:3]
@@ -89,8 +83,7 @@ def test_what_a_run_leaves(tmp_path, monkeypatch, every_step):
 def test_loss_of_an_epoch_is_per_word(tmp_path, no_curve, every_step):
     run(tmp_path, "training.epochs=1")
     (*steps, epoch) = told(tmp_path, "step", "epoch")
-    settings = config().training
-    lengths = [len(one) for one in sentences(10)]
+    settings, lengths = config().training, [len(one) for one in sentences(10)]
     batches = shuffled_batches(lengths, settings.batch_words, seed=settings.seed, epoch=0)
     words = [sum(lengths[index] for index in batch) for batch in batches]
     assert len(set(words)) > 1
@@ -312,14 +305,13 @@ def test_second_order_parser(tmp_path, no_curve):
 @pytest.mark.parametrize("objective", ["bp", "bp_l2"])
 def test_a_parser_learned_by_beliefs_decodes_by_them(tmp_path, no_curve, monkeypatch, objective):
     run(tmp_path, f"training.objective={objective}", "scorer.siblings=2", "training.epochs=1")
-    parser, methods = Parser.load(tmp_path), []
+    parser, methods, given = Parser.load(tmp_path), [], list(sentences(3))
 
     def watched(scores, method, **options):
         methods.append(method)
         return decode(scores, method, **options)
 
     monkeypatch.setattr("gpuparse.parser.decode", watched)
-    given = list(sentences(3))
     found = parser.predict(given)
     parser.predict(given, method="ilp")
     assert set(methods) == {"bp", "ilp"} and methods[0] == "bp"

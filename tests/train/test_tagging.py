@@ -161,10 +161,8 @@ def test_loss_goes_down(objective, kind):
     settings = config(*TAGS, f"scorer.kind={kind}", f"training.objective={objective}", "training.learning_rate=0.02")
     tagger, batches = tagger_and_batches(settings)
     learner = TagDescent(tagger.scorer, settings.training)
-    losses = []
-    for _ in range(12):
-        for batch in batches:
-            losses.append(learner.step(batch, words=int(batch.lengths.sum()), progress=0.1)["loss"])
+    steps = ((batch, int(batch.lengths.sum())) for _ in range(12) for batch in batches)
+    losses = [learner.step(batch, words=words, progress=0.1)["loss"] for batch, words in steps]
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
     if objective == "local":
         assert not tagger.transitions.any()
