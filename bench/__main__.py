@@ -105,7 +105,7 @@ def compare_suite(given: Sequence[str]) -> int:
     return int(show_bars("Bars", measured.bars))
 
 
-def list_suites() -> int:
+def list_suites(_: Sequence[str]) -> int:
     for name in NAMES:
         suite = find(name)
         OUT.print(f"{name}: {suite.about}\n    parts: {' '.join(suite.parts)}")
@@ -142,12 +142,8 @@ def command(given: Sequence[str]) -> int:
     if name in ("-h", "--help"):
         OUT.print(USAGE)
         return 0
-    if name == "list":
-        return list_suites()
-    if name == "report":
-        return report(rest)
-    if name == "compare":
-        return compare_suite(rest)
+    if name in (others := {"list": list_suites, "report": report, "compare": compare_suite}):
+        return others[name](rest)
     if name not in ("run", "side"):
         raise Problem(f"{name!r} is none of list, run, compare, report", 2)
     if not rest:

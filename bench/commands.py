@@ -17,15 +17,8 @@ from bench.output import LOG, Problem
 COMMAND = (sys.executable, "-m", "gpuparse.cli")
 
 TINY = {
-    "scorer.word": 32,
-    "scorer.char": 16,
-    "scorer.chars": 32,
-    "scorer.tag": 16,
-    "scorer.feats": 16,
-    "scorer.hidden": 48,
-    "scorer.layers": 1,
-    "scorer.arc": 64,
-    "scorer.label": 32,
+    **{"scorer.word": 32, "scorer.char": 16, "scorer.chars": 32, "scorer.tag": 16, "scorer.feats": 16},
+    **{"scorer.hidden": 48, "scorer.layers": 1, "scorer.arc": 64, "scorer.label": 32},
 }
 """Settings of a model for which only the way to it counts."""
 
@@ -120,15 +113,17 @@ def parse_summary(stderr: str) -> dict[str, Any]:
     found = _SUMMARY.search(stderr)
     if not found:
         raise Problem(f"gpuparse parse did not end with its summary but with: {stderr.strip()[-200:]!r}")
-    sentences, words, speed = (int(found[group].replace(",", "")) for group in (1, 2, 4))
-    shares = {}
-    for part in found[5].split(", "):
-        name, percent = part.removesuffix(" %").rsplit(" ", 1)
-        shares[name] = float(percent)
+    counts = {"sentences": 1, "words": 2, "words_per_second": 4}
+    shares = (part.removesuffix(" %").rsplit(" ", 1) for part in found[5].split(", "))
     return {
-        "sentences": sentences,
-        "words": words,
+        **{name: int(found[group].replace(",", "")) for name, group in counts.items()},
         "seconds": float(found[3]),
-        "words_per_second": speed,
-        "shares": shares,
+        "shares": {name: float(percent) for name, percent in shares},
     }
+
+
+def timed_parse(model: Path, *given: str | Path, output: Path, threads: int) -> dict[str, Any]:
+    """``gpuparse parse`` of files, with what options it is given: its summary, its whole time and its peak memory."""
+    done = run("parse", model, *given, "-o", output, "--threads", str(threads), watch=True)
+    more = {"command_seconds": done.seconds, "peak_megabytes": done.peak, "resident_megabytes": done.resident}
+    return parse_summary(done.stderr) | more

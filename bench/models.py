@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,12 @@ from bench.registry import Args
 from gpuparse.data.conllu import read_conllu, write_conllu
 from gpuparse.data.sentence import Sentence
 
-TREEBANKS = Path("..") / "shared" / "treebanks"
-"""Where treebanks are looked for, from the project."""
-
 
 def treebanks(args: Args) -> Path:
-    """The directory of the treebanks."""
-    directory: Path = args.treebanks or PROJECT / TREEBANKS
+    """The directory of the treebanks: by --treebanks, else by GPUPARSE_TREEBANKS, else that beside the project."""
+    directory = Path(args.treebanks or os.environ.get("GPUPARSE_TREEBANKS") or PROJECT.parent / "shared" / "treebanks")
     if not any(directory.glob("*.conllu")):
-        raise Problem(f"no *.conllu in {args.treebanks or TREEBANKS}: say where the treebanks are by --treebanks", 2)
+        raise Problem(f"no *.conllu in {directory}: say where they are by --treebanks or GPUPARSE_TREEBANKS", 2)
     return directory
 
 
@@ -57,9 +55,8 @@ class Treebank:
             raise Problem(" ".join(str(error).split())) from None
         if self.learned:
             return [Fold(treebank_file(args, self.learned), parsed)]
-        return [
-            Fold([s for i, s in enumerate(parsed) if i % count != fold], parsed[fold::count]) for fold in range(count)
-        ]
+        others = ([s for i, s in enumerate(parsed) if i % count != fold] for fold in range(count))
+        return [Fold(learned, parsed[fold::count]) for fold, learned in enumerate(others)]
 
 
 ENGLISH = Treebank("en_ewt-ud-dev.conllu", "en_ewt-ud-train.conllu")

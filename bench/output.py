@@ -45,9 +45,23 @@ def figure(x: float | None, unit: str = "") -> str:
     return f"{x:,.{0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2}f}{unit}"
 
 
-def cells(row: Mapping[str, Any], keys: Iterable[str], form: str = ".2f") -> list[str]:
-    """Some figures of a record in one format."""
-    return [format(row[key], form) for key in keys]
+def cell(record: Mapping[str, Any], column: str) -> Any:
+    """A value by its key and, after a colon, its format; "~" is that of ``figure``. None where there is none."""
+    key, _, form = column.partition(":")
+    value = record.get(key)
+    return value if value is None or not form else figure(value) if form == "~" else format(value, form)
+
+
+def show_records(title: str, columns: Mapping[str, str], records: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table: columns by their titles (see ``show``), each with what ``cell`` makes of a record."""
+    show(title, list(columns), [[cell(record, column) for column in columns.values()] for record in records])
+
+
+def titled(
+    records: Mapping[str, Mapping[str, Any]], paper: Callable[[str], Iterable[Any]] = lambda title: ()
+) -> list[dict[str, Any]]:
+    """Records with their titles and what a paper has of each, as one text."""
+    return [{"title": t, "paper": " / ".join(map(str, paper(t))), **record} for t, record in records.items()]
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, sections: Sequence[int] = ()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,19 +10,14 @@ from torch import Tensor
 
 import gpuparse as gp
 from bench.models import DANISH, ENGLISH, HUNGARIAN, ITALIAN, Treebank, check_trained, train
-from bench.registry import Args
-from gpuparse.data.batches import batches_by_length, collate
+from bench.registry import BATCH_WORDS, FIRST, TREEBANKS, Args, Option, languages, models, threads
+from gpuparse.data.batches import Batch, batches_by_length, collate
+from gpuparse.data.sentence import Sentence
 
 FOLDS = 5
 NEURAL = {
-    "scorer.layers": 1,
-    "scorer.hidden": 150,
-    "scorer.arc": 150,
-    "scorer.chars": 60,
-    "scorer.feats": 100,
-    "scorer.embedding_dropout": 0.4,
-    "scorer.encoder_dropout": 0.4,
-    "training.bf16": "true",
+    **{"scorer.layers": 1, "scorer.hidden": 150, "scorer.arc": 150, "scorer.chars": 60, "scorer.feats": 100},
+    **{"scorer.embedding_dropout": 0.4, "scorer.encoder_dropout": 0.4, "training.bf16": "true"},
 }
 KINDS = {
     "templates": {"scorer.kind": "templates", "scorer.grandparents": 1, "training.learning_rate": 0.005},
@@ -30,13 +25,19 @@ KINDS = {
     "both": {**NEURAL, "scorer.grandparents": 8, "scorer.siblings": 8},
 }
 
-
 LANGUAGES: dict[str, tuple[Treebank, tuple[int, int, int]]] = {  # and epochs of each kind
     "danish": (DANISH, (5, 20, 12)),
     "italian": (ITALIAN, (5, 20, 12)),
     "hungarian": (HUNGARIAN, (3, 25, 12)),
     "english": (ENGLISH, (2, 5, 3)),
 }
+
+
+def options(*own: Option, kinds: Sequence[str] = (), named: Sequence[str] = ()) -> list[Option]:
+    """Of a suite that parses with these parsers; ``kinds`` and languages (``named``) are asked for where there are."""
+    asked = [Option("kinds", "parsers", list(kinds), many=True, choices=list(KINDS))] if kinds else []
+    asked += [languages(LANGUAGES, named)] if named else []
+    return [TREEBANKS, models("ppc"), *asked, *own, FIRST, BATCH_WORDS, threads()]
 
 
 def pairs(args: Args) -> list[tuple[str, str]]:
@@ -49,12 +50,8 @@ def train_parsers(args: Args) -> None:
     for name, kind in pairs(args):
         treebank, epochs = LANGUAGES[name]
         for number, fold in enumerate(treebank.folds(args, FOLDS)):
-            values = {
-                "training.objective": "bp",
-                "training.batch_words": 500,
-                "training.epochs": epochs[list(KINDS).index(kind)],
-                **KINDS[kind],
-            }
+            how = {"training.objective": "bp", "training.batch_words": 500}
+            values = {**how, "training.epochs": epochs[list(KINDS).index(kind)], **KINDS[kind]}
             train(args.models / f"{name}_{kind}_{number}", fold.learned, values=values, threads=args.threads)
 
 
@@ -65,9 +62,32 @@ class Scored:
     scores: gp.Scores
     heads: Tensor
 
-    def right(self, heads: Tensor) -> int:
-        """How many heads are the gold ones."""
-        return int(((heads == self.heads) & (self.heads >= 0)).sum())
+    def counts(self, parse: gp.Parse) -> dict[str, float]:
+        """What a parse came to, added up over the sentences."""
+        right = (parse.heads == self.heads) & (self.heads >= 0)
+        each = {"words": self.scores.lengths, "right": right, "certified": parse.certified, **parse.stats}
+        sums = {name: float(x.sum()) for name, x in each.items()}
+        return sums | {"sentences": len(self.heads), "iterations": float(parse.iterations.sum())}
+
+
+def encoded(parser: gp.Parser, sentences: Iterable[Sentence], tree: bool = False) -> Batch:
+    return collate([parser.vocabulary.encode(s, tree=tree) for s in sentences], parser.vocabulary.chars)
+
+
+def scores_of(parser: gp.Parser, batch: Batch) -> gp.Scores:
+    """Those of arcs and of pairs."""
+    with torch.inference_mode():
+        found = parser.scorer(batch).scores
+        return gp.Scores(found.arcs, found.lengths, **{kind: getattr(found, kind) for kind in found.second_order})
+
+
+def scored_batches(
+    parser: gp.Parser, sentences: Sequence[Sentence], words: int, tree: bool = False
+) -> Iterator[tuple[Batch, gp.Scores]]:
+    """Sentences of like lengths together, in batches of so many words, and their scores."""
+    for indices in batches_by_length([len(sentence) for sentence in sentences], words):
+        batch = encoded(parser, (sentences[i] for i in indices), tree)
+        yield batch, scores_of(parser, batch)
 
 
 def scored(
@@ -81,14 +101,9 @@ def scored(
     for number, fold in enumerate(LANGUAGES[name][0].folds(args, FOLDS)):
         parser = gp.Parser.load(check_trained(args.models / f"{name}_{kind}_{number}", "ppc"))
         sentences = [s for s in fold.parsed if 0 < len(s) <= most][: first or None]
-        with torch.inference_mode():
-            for indices in batches_by_length([len(s) for s in sentences], batch_words):
-                examples = [parser.vocabulary.encode(sentences[i], tree=True) for i in indices]
-                batch = collate(examples, parser.vocabulary.chars)
-                assert batch.heads is not None
-                found = parser.scorer(batch).scores
-                parts = {"siblings": found.siblings, "grandparents": found.grandparents}
-                yield Scored(gp.Scores(found.arcs, found.lengths, **parts), batch.heads)
+        for batch, scores in scored_batches(parser, sentences, batch_words, tree=True):
+            assert batch.heads is not None
+            yield Scored(scores, batch.heads)
 
 
 def fresh(scores: gp.Scores) -> gp.Scores:
@@ -109,4 +124,4 @@ class Sums(dict[str, float]):
         return 0.0
 
     def percent(self, one: str, other: str) -> float:
-        return 100 * self[one] / self[other]
+        return 100 * self[one] / max(self[other], 1.0)

@@ -143,7 +143,7 @@ def seconds(text: str) -> float:
     return float(text)
 
 
-TREEBANKS = Option("treebanks", "where the treebanks are; default: ../shared/treebanks from the project", kind=Path)
+TREEBANKS = Option("treebanks", "where treebanks are; default: GPUPARSE_TREEBANKS, ../shared/treebanks", kind=Path)
 FIRST = Option("first", "only so many sentences of a parser: a trial; 0: all", 0, at_least(0), trial=True)
 QUICK = Option("quick", "short repetitions: a trial, not a measurement", False, bool, trial=True)
 BATCH_WORDS = Option("batch-words", "words of a batch, padding counted", 500, whole)

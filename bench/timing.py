@@ -231,19 +231,15 @@ def in_fresh_process(module: str, name: str, *given: Any) -> Any:
     return None
 
 
-def version_of(package: str) -> str | None:
-    """The installed version; None if it is not."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def environment(peers: Sequence[str]) -> dict[str, Any]:
     """Versions, processor, threads, date, and the path that gpuparse takes."""
     cpu: Any = backend.describe()["cpu"]
     versions = {"gpuparse": gp.__version__, "torch": torch.__version__}
-    versions |= {name: version_of(name) or "not installed" for name in ("numpy", *peers)}
+    for name in ("numpy", *peers):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions | {"python": platform.python_version()},
@@ -274,16 +270,9 @@ def show_cases(title: str, cases: Sequence[Case]) -> None:
         for i, t in enumerate(case.timings):
             r, ratio = t.rates(), case.ratio(t.name, t.against)
             fewer = f" (of {t.asked}: slow)" if t.repetitions < t.asked else ""
-            rows.append(
-                (
-                    *((str(case.n), str(case.batch)) if i == 0 else ("", "")),
-                    t.name,
-                    figure(r["median"]),
-                    f"{figure(r['min'])}–{figure(r['max'])}",
-                    f"{figure(r['q1'])}–{figure(r['q3'])}",
-                    f"{t.repetitions}{fewer} × {t.calls}",
-                    f"{figure(ratio)} × {t.against.split(',')[0]}" if ratio and t.against else "",
-                )
-            )
-    spread = (">sentences/s", ">min–max", ">quartiles", ">reps × calls")
-    show(title, ("n", "B", "contender", *spread, "rate"), rows, sections=sections)
+            of = (str(case.n), str(case.batch)) if i == 0 else ("", "")
+            spread = (f"{figure(r[low])}–{figure(r[high])}" for low, high in (("min", "max"), ("q1", "q3")))
+            rate = f"{figure(ratio)} × {t.against.split(',')[0]}" if ratio and t.against else ""
+            rows.append((*of, t.name, figure(r["median"]), *spread, f"{t.repetitions}{fewer} × {t.calls}", rate))
+    columns = (">sentences/s", ">min–max", ">quartiles", ">reps × calls")
+    show(title, ("n", "B", "contender", *columns, "rate"), rows, sections=sections)

@@ -10,22 +10,13 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import torch
-from exact import (
-    Part,
-    Truth,
-    arcs_of,
-    chains,
-    constituents,
-    lexical,
-    padded,
-    pairs_of,
-    rows_to_parts,
-    trees,
-)
+from exact import Part, Truth, arcs_of, chains, derivations, padded, pairs_of, rows_to_parts, trees
+from mutate import refusal
 from nonsense import call_with_nonsense
 from torch import Tensor
 from torch.distributions import kl_divergence
@@ -52,9 +43,6 @@ def one(rng: random.Random, directory: Path) -> str:
     return rng.choice(FAMILIES)(rng)
 
 
-# ------------------------------------------------------------------------------------------------------------- numbers
-
-
 def numbers(rng: random.Random, shape: Sequence[int], dtype: torch.dtype, groups: Sequence[int] = ()) -> Tensor:
     """Scores of some size, with offsets for all or for each place of the dimensions ``groups``, and masks."""
     scale, second = rng.choice(SCALES), rng.choice(SCALES)
@@ -79,9 +67,6 @@ def lengths_up_to(rng: random.Random, B: int, n: int) -> list[int]:
     return [rng.randint(1, n) for _ in range(B)]
 
 
-# ------------------------------------------------------------------------------------------------------- distributions
-
-
 @dataclass
 class Sentence:
     """What is known of one sentence: its structures, its scores, and how to read an answer."""
@@ -97,12 +82,6 @@ class Sentence:
     @property
     def exists(self) -> bool:
         return bool(self.truth.scores)
-
-
-def refused(error: ValueError) -> str:
-    text = str(error)
-    assert text and len(text.splitlines()) == 1 and len(text) <= 1000, f"a message that is not one line: {text[:200]!r}"
-    return "refused"
 
 
 def may_refuse(sentences: Sequence[Sentence], none_is_an_error: bool) -> bool:
@@ -135,7 +114,7 @@ def check_distribution(
         p = make()
     except ValueError as error:
         assert may_refuse(sentences, none_is_an_error), f"refused: {error}"
-        return refused(error)
+        return refusal(error)
     assert all(s.exists for s in sentences) or not none_is_an_error, "a sentence without any structure was taken"
     log_z = p.log_partition
     assert log_z.dtype == (torch.float64 if given[0].dtype == torch.float64 else torch.float32), "dtype of results"
@@ -168,7 +147,7 @@ def check_kl(p: Any, sentences: Sequence[Sentence], make: Callable[[], Any], oth
         q = make()
     except ValueError as error:
         assert may_refuse(others, True), f"refused: {error}"
-        refused(error)
+        refusal(error)
         return
     found = kl_divergence(p, q).detach()
     for b, (s, t) in enumerate(zip(sentences, others, strict=True)):
@@ -207,7 +186,7 @@ def check_answers(rng: random.Random, p: Any, sentences: Sequence[Sentence]) -> 
         found, _ = p.topk(k)
     except ValueError as error:
         assert may_refuse(sentences, True), f"topk refused: {error}"
-        refused(error)
+        refusal(error)
         return
     for b, s in enumerate(sentences):
         ranks = sorted(s.truth.relative, reverse=True)[:k]
@@ -287,13 +266,13 @@ def second_order(rng: random.Random) -> str:
         for b, m in enumerate(lengths)
     ]
     names = {"arcs": "marginals", "siblings": "sibling_marginals", "grandparents": "grandparent_marginals"}
-    return check_distribution(
-        rng,
-        lambda: gp.SecondOrderTrees(lengths=lengths, single_root=single_root, **given),
-        sentences,
-        {name: names[name] for name in given},
-        list(given.values()),
-    )
+    make = partial(gp.SecondOrderTrees, lengths=lengths, single_root=single_root, **given)
+    return check_distribution(rng, make, sentences, {name: names[name] for name in given}, list(given.values()))
+
+
+def place_of(tags: Tensor, T: int) -> int:
+    """The place of a chain among all of its length."""
+    return reduce(lambda place, t: place * T + t, tags.tolist(), 0)
 
 
 def tag_chain(rng: random.Random) -> str:
@@ -304,12 +283,6 @@ def tag_chain(rng: random.Random) -> str:
     rows = numbers(rng, (B, n - 1, T, T) if own else [T] * size, dtype, (0, 1) if own else ())
     name = "transitions" if size == 2 else "trigrams"
 
-    def tags_to_parts(tags: Tensor, m: int) -> Sequence[Part]:
-        place = 0
-        for t in tags[:m].tolist():
-            place = place * T + t
-        return chains(m, T, size, own)[place]
-
     make = gp.TagChains if size == 2 else gp.TrigramChains
 
     def known(unary: Tensor) -> tuple[Callable[[], Any], list[Sentence]]:
@@ -317,7 +290,7 @@ def tag_chain(rng: random.Random) -> str:
             Sentence(
                 chains(m, T, size, own),
                 {"unary": unary[b], name: rows[b] if own else rows},
-                lambda tags, m=m: tags_to_parts(tags, m),
+                lambda tags, m=m: chains(m, T, size, own)[place_of(tags[:m], T)],
             )
             for b, m in enumerate(lengths)
         ]
@@ -345,7 +318,7 @@ def phrase(rng: random.Random) -> str:
         g = grammar(rng, dtype, with_heads)
     except ValueError as error:
         assert "+inf" in str(error), str(error)
-        return refused(error)
+        return refusal(error)
     lengths, S = lengths_up_to(rng, B, n), len(g.symbols)
     tags = numbers(rng, (B, n, g.tags), dtype, (0, 1))
     given = {"tags": tags}
@@ -355,7 +328,7 @@ def phrase(rng: random.Random) -> str:
         given["spans"] = numbers(rng, (B, n, n, S), dtype)
     sentences = []
     for b, m in enumerate(lengths):
-        all_of = lexical(g, m) if with_heads else constituents(g, m, "spans" in given)
+        all_of = derivations(g, m, spans="spans" in given, heads=with_heads)
         scores = {name: x[b] for name, x in given.items()} | {"rules": g.scores, "roots": g.roots}
         read = lambda rows: rows_to_parts(rows, g, "spans" in given)  # noqa: E731
         sentences.append(
@@ -364,17 +337,10 @@ def phrase(rng: random.Random) -> str:
     names = {"tags": "tag_marginals", "rules": "rule_marginals", "roots": "root_marginals"}
     names |= {"arcs": "arc_marginals"} if with_heads else {"spans": "span_marginals"} if with_spans else {}
     make = gp.LexicalizedTrees if with_heads else gp.ConstituencyTrees
+    tensors = list(given.values())
     return check_distribution(
-        rng,
-        lambda: make(g, lengths=lengths, **given),
-        sentences,
-        names,
-        list(given.values()),
-        none_is_an_error=False,
+        rng, lambda: make(g, lengths=lengths, **given), sentences, names, tensors, none_is_an_error=False
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- decoding
 
 
 def decoding(rng: random.Random) -> str:
@@ -407,7 +373,7 @@ def decoding(rng: random.Random) -> str:
     except ValueError as error:
         none = any(not truth.scores for truth in truths)
         assert none or any(is_large(x) for x in (arcs, labels) if x is not None), f"refused: {error}"
-        return refused(error)
+        return refusal(error)
     for b, (m, truth) in enumerate(zip(lengths, truths, strict=True)):
         assert truth.scores, f"sentence {b} has no tree"
         found = tuple(heads[b, 1 : m + 1].tolist())
@@ -430,28 +396,15 @@ def best_chain(rng: random.Random) -> str:
         found = gp.viterbi(unary, rows, lengths, method=method)
     except ValueError as error:
         assert any(not truth.scores for truth in truths) or is_large(unary) or is_large(rows), f"refused: {error}"
-        return refused(error)
+        return refusal(error)
     for b, (m, truth) in enumerate(zip(lengths, truths, strict=True)):
         assert truth.scores, f"sentence {b} has no chain"
-        place = 0
-        for t in found.tags[b, :m].tolist():
-            place = place * T + t
-        below = truth.below_best(chains(m, T, 2, own)[place])
+        below = truth.below_best(chains(m, T, 2, own)[place_of(found.tags[b, :m], T)])
         assert below >= -ROUGH, f"tags[{b}] score {below} less than the best"
     return "ok"
 
 
 FAMILIES: tuple[Callable[[random.Random], str], ...] = (
-    dependency,
-    dependency,
-    dependency,
-    second_order,
-    second_order,
-    tag_chain,
-    tag_chain,
-    phrase,
-    phrase,
-    decoding,
-    decoding,
-    best_chain,
+    *(dependency, dependency, dependency, second_order, second_order, tag_chain, tag_chain),
+    *(phrase, phrase, decoding, decoding, best_chain),
 )

@@ -14,18 +14,7 @@ NAME = "brackets"
 COUNT = 80_000
 
 _WORDS = [
-    b"(",
-    b")",
-    b"((",
-    b"))",
-    b" ",
-    b"\n",
-    b"(S ",
-    b"(NP-SBJ-1 ",
-    b"(-NONE- *T*)",
-    b"-LRB-",
-    b"()",
-    b"(-",
+    *(b"(", b")", b"((", b"))", b" ", b"\n", b"(S ", b"(NP-SBJ-1 ", b"(-NONE- *T*)", b"-LRB-", b"()", b"(-"),
     b"=",
     b"( ",
 ]

@@ -7,14 +7,15 @@ certify it. Sums are exact (``math.fsum``).
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import exact
 import torch
 
 import gpuparse as gp
@@ -49,50 +50,20 @@ WAYS: tuple[tuple[str, dict[str, Any], tuple[tuple[str, ...], ...], bool], ...] 
     ("bp", {}, ALL, False),
 )
 
-
 SLOW = ("dd", "auto")  # these are drawn half as often
 
 
 @cache
 def trees(n: int, single_root: bool, projective: bool) -> list[tuple[int, ...]]:
     """The heads of the nodes, of every tree."""
-    found = []
-    for heads in itertools.product(range(n + 1), repeat=n):
-        heads = (-1, *heads)
-        if heads.count(0) == 0 or (single_root and heads.count(0) > 1) or any(heads[m] == m for m in range(1, n + 1)):
-            continue
-        if all(0 in _above(heads, m) for m in range(1, n + 1)) and (not projective or _is_projective(heads)):
-            found.append(heads)
-    return found
-
-
-def _above(heads: tuple[int, ...], m: int) -> list[int]:
-    path = []
-    while m > 0 and len(path) < len(heads):
-        m = heads[m]
-        path.append(m)
-    return path
-
-
-def _is_projective(heads: tuple[int, ...]) -> bool:
-    arcs = [(min(h, m), max(h, m)) for m, h in enumerate(heads) if m]
-    return not any(a < c < b < d for a, b in arcs for c, d in arcs)
+    return [(-1, *heads) for heads in exact.trees(n, single_root, projective)]
 
 
 def parts_of(heads: tuple[int, ...], tables: dict[str, Any]) -> list[float]:
     """The scores of a tree's parts, with the best label of each arc."""
-    found = []
-    for m in range(1, len(heads)):
-        h = heads[m]
-        found.append(tables["arcs"][h][m])
-        if "labels" in tables:
-            found.append(max(tables["labels"][h][m]))
-        if "grandparents" in tables and h > 0:
-            found.append(tables["grandparents"][heads[h]][h][m])
-        if "siblings" in tables:
-            step = 1 if h < m else -1
-            s = next((k for k in range(m - step, h, -step) if heads[k] == h), h)
-            found.append(tables["siblings"][h][s][m])
+    found = [max(tables["labels"][h][m]) for m, h in enumerate(heads) if m and "labels" in tables]
+    for name, *place in exact.pairs_of(heads[1:], "siblings" in tables, "grandparents" in tables):
+        found.append(reduce(getitem, place, tables[name]))
     return found
 
 
@@ -247,18 +218,9 @@ def instance(rng: random.Random, n: int, kinds: tuple[str, ...], form: Form) -> 
 
 def _mask(rng: random.Random, generator: torch.Generator, x: torch.Tensor, scale: float) -> None:
     """Some of the scores low, by a number that is a mask to many."""
-    finfo = torch.finfo(x.dtype)
-    value = rng.choice(
-        (
-            -math.inf,
-            finfo.min,
-            finfo.min / 2,
-            -(10.0 ** rng.uniform(4, 38)),
-            -(10.0 ** rng.uniform(4, 38)) * scale,
-            -(10.0 ** rng.uniform(4, 20)) * scale,
-        )
-    )
-    value = max(value, finfo.min) if value > -math.inf else value
+    low, powers = torch.finfo(x.dtype).min, [10.0 ** rng.uniform(4, most) for most in (38, 38, 20)]
+    value = rng.choice((-math.inf, low, low / 2, -powers[0], -powers[1] * scale, -powers[2] * scale))
+    value = max(value, low) if value > -math.inf else value
     if rng.random() < 0.3:
         index = tuple(rng.randrange(k) for k in x.shape[1:])
         x[(0, *index)] = value

@@ -20,56 +20,24 @@ _SECTIONS: dict[str, Any] = {
     "training": asdict(TrainingConfig()),
 }
 _VALUES = [
+    *("0", "1", "-1", "2", "0.5", "1.5", "nan", "inf", "-inf", "1e400", "true", "false", "9" * 25, "9" * 5000),
+    *("1" * 400, '""', '"x"', '"nll"', '"tag"', '"parse"', '"templates"', '"bilstm"', '"mira"', '"bp"', '"\\ud800"'),
+    *('"\\u0000"', "[]", "[1]", "{}", "{a = 1}", "1979-05-27", "07:32:00", "[" * 1000, "[" * 100 + "]" * 100),
     *(
-        "0",
-        "1",
-        "-1",
-        "2",
-        "0.5",
-        "1.5",
-        "nan",
-        "inf",
-        "-inf",
-        "1e400",
-        "true",
-        "false",
-        "9" * 25,
-        "9" * 5000,
-        "1" * 400,
-    ),
-    *('""', '"x"', '"nll"', '"tag"', '"parse"', '"templates"', '"bilstm"', '"mira"', '"bp"', '"\\ud800"', '"\\u0000"'),
-    *(
-        "[]",
-        "[1]",
-        "{}",
-        "{a = 1}",
-        "1979-05-27",
-        "07:32:00",
-        "[" * 1000,
-        "[" * 100 + "]" * 100,
         '"' + "x" * 3000 + '"',
+        "0x10",
+        "1_000",
+        "'''a",
+        '"""',
+        "{a = {b = {c = 1}}}",
+        "0b1",
+        "+1",
+        "1979-05-27T07:32:00Z",
     ),
-    *("0x10", "1_000", "'''a", '"""', "{a = {b = {c = 1}}}", "0b1", "+1", "1979-05-27T07:32:00Z"),
 ]
 _WORDS = [
-    *(
-        b"=",
-        b"\n",
-        b'"',
-        b"[",
-        b"]",
-        b"[[",
-        b"{",
-        b"}",
-        b".",
-        b"#",
-        b"[data]",
-        b"[scorer]",
-        b"[training]",
-        b"task",
-        b"'''",
-    ),
-    *(value.encode() for value in _VALUES),
+    *(b"=", b"\n", b'"', b"[", b"]", b"[[", b"{", b"}", b".", b"#", b"[data]", b"[scorer]", b"[training]", b"task"),
+    *(b"'''", *(value.encode() for value in _VALUES)),
 ]
 
 
@@ -95,12 +63,8 @@ def _document(rng: random.Random) -> bytes:
 
 
 def _override(rng: random.Random) -> str:
-    kind = rng.random()
-    name = (
-        _name(rng)
-        if kind < 0.8
-        else rng.choice(["", ".", "task", "data", "a.b.c", "data.train.x", piece(rng), "x" * 999])
-    )
+    odd = ["", ".", "task", "data", "a.b.c", "data.train.x", piece(rng), "x" * 999]
+    name = _name(rng) if rng.random() < 0.8 else rng.choice(odd)
     return f"{name}={_value(rng)}" if rng.random() < 0.95 else name + rng.choice(ODD)
 
 

@@ -146,45 +146,26 @@ def chains(n: int, T: int, size: int, own: bool) -> tuple[tuple[Part, ...], ...]
     return tuple(found)
 
 
-def constituents(grammar: Any, n: int, spans: bool) -> list[tuple[Part, ...]]:
-    """Parts of all trees of a grammar over n words."""
-    rules = list(zip(grammar.parents.tolist(), grammar.lefts.tolist(), grammar.rights.tolist(), strict=True))
-
-    def over(i: int, j: int, symbol: int) -> list[list[Part]]:
-        if i == j:
-            return [[("tags", i, symbol)]] if symbol < grammar.tags else []
-        found: list[list[Part]] = []
-        for r, (parent, left, right) in enumerate(rules):
-            if parent == symbol:
-                own: list[Part] = [("rules", r)] + ([("spans", i, j, symbol)] if spans else [])
-                for k in range(i, j):
-                    found += [own + x + y for x in over(i, k, left) for y in over(k + 1, j, right)]
-        return found
-
-    return [tuple([("roots", s), *x]) for s in range(len(grammar.symbols)) for x in over(0, n - 1, s)]
-
-
-def lexical(grammar: Any, n: int) -> list[tuple[Part, ...]]:
-    """The same of trees whose spans have head words."""
+def derivations(grammar: Any, n: int, *, spans: bool = False, heads: bool = False) -> list[tuple[Part, ...]]:
+    """Parts of all trees of a grammar over n words; with ``heads`` their spans have head words, and arcs."""
     columns = (grammar.parents, grammar.lefts, grammar.rights, grammar.heads)
     rules = list(zip(*(x.tolist() for x in columns), strict=True))
 
     def over(i: int, j: int, symbol: int) -> list[tuple[int, list[Part]]]:
+        """Head words and parts."""
         if i == j:
             return [(i + 1, [("tags", i, symbol)])] if symbol < grammar.tags else []
         found: list[tuple[int, list[Part]]] = []
         for r, (parent, left, right, side) in enumerate(rules):
-            if parent == symbol:
-                for k in range(i, j):
-                    for h, x in over(i, k, left):
-                        for g, y in over(k + 1, j, right):
-                            head, other = (g, h) if side else (h, g)
-                            found.append((head, [("rules", r), ("arcs", head, other), *x, *y]))
+            for k in range(i, j) if parent == symbol else ():
+                for (h, x), (g, y) in product(over(i, k, left), over(k + 1, j, right)):
+                    head, other = (g, h) if side else (h, g)
+                    own: list[Part] = [("rules", r)] + ([("spans", i, j, symbol)] if spans else [])
+                    found.append((head, [*own, *([("arcs", head, other)] if heads else []), *x, *y]))
         return found
 
-    return [
-        tuple([("roots", s), ("arcs", 0, h), *x]) for s in range(len(grammar.symbols)) for h, x in over(0, n - 1, s)
-    ]
+    tops = [(s, h, x) for s in range(len(grammar.symbols)) for h, x in over(0, n - 1, s)]
+    return [tuple([("roots", s), *([("arcs", 0, h)] if heads else []), *x]) for s, h, x in tops]
 
 
 def rows_to_parts(rows: Tensor, grammar: Any, spans: bool) -> tuple[Part, ...]:

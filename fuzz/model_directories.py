@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import struct
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mutate import changed_json, dumped, extreme, mutated, refusal
 
 from gpuparse.config import Config
 from gpuparse.data import check_tree
@@ -32,7 +32,6 @@ from gpuparse.train.tagging import tag_vocabulary
 NAME = "model directories"
 COUNT = 5_000
 
-LONGEST_LINE = 1000  # characters of a refusal
 WORDS = ["the", "dog", "barks", "\u00e9", "!"]
 FILES = ("model.json", "config.toml", "vocabulary.json", "model.safetensors")
 _TINY = [
@@ -100,7 +99,7 @@ def one(rng: random.Random, directory: Path) -> str:
     path.mkdir()
     files = dict(MODELS[kind])
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        _DAMAGES[rng.choice(list(_DAMAGES))](rng, files)
+        rng.choice(_DAMAGES)(rng, files)
     for name, content in files.items():
         (path / name).write_bytes(content)
     if rng.random() < 0.15:
@@ -108,9 +107,7 @@ def one(rng: random.Random, directory: Path) -> str:
     try:
         return _resume(path) if kind == CHECKPOINT else _use(kind, path, rng.random() < 0.03)
     except ValueError as error:
-        line = str(error)
-        assert line and line.isprintable() and len(line) <= LONGEST_LINE, f"no line of a message: {line[:2000]!a}"
-        return "refused"
+        return refusal(error)
 
 
 def _use(kind: str, path: Path, again: bool) -> str:
@@ -138,9 +135,6 @@ def _resume(path: Path) -> str:
     return "ok"
 
 
-# ------------------------------------------------------------------------------------------------ bytes
-
-
 def _some_file(rng: random.Random, files: Files, ending: str = "") -> str:
     return rng.choice([name for name in files if name.endswith(ending)])
 
@@ -148,43 +142,22 @@ def _some_file(rng: random.Random, files: Files, ending: str = "") -> str:
 def _bytes(rng: random.Random, files: Files) -> None:
     """A file with some of its bytes changed, cut off, moved or added."""
     name = _some_file(rng, files)
-    content = bytearray(files[name])
-    places = [rng.randrange(len(content)) if content else 0 for _ in range(2)]
-    begin, end = sorted(places)
-    what = rng.randrange(8)
-    if what == 0 and content:
-        for _ in range(rng.choice((1, 1, 5, 50))):
-            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    elif what == 1 and content:
-        for _ in range(rng.choice((1, 5, 50))):
-            content[rng.randrange(len(content))] = rng.choice((0, 10, 34, 91, 93, 123, 125, 255, rng.randrange(256)))
-    elif what == 2:
-        del content[begin:]
-    elif what == 3:
-        content += rng.choice(
-            (b"\0" * rng.randrange(1, 10_000), rng.randbytes(rng.randrange(1, 1000)), content[begin:])
-        )
-    elif what == 4:
-        del content[begin:end]
-    elif what == 5:
-        content[begin:begin] = rng.choice((rng.randbytes(9), b"\xff", b"\xef\xbb\xbf", b"\0", b"[" * 5000, b'"'))
-    elif what == 6:
-        content = content[end:] + content[begin:end] + content[:begin]
-    else:
-        content = bytearray(rng.choice((b"", b"\0", b"null", b"[]", b"{}", rng.randbytes(100))))
-    files[name] = bytes(content)
+    files[name] = mutated(
+        rng, files[name], [b"\0", b"\0" * 10_000, b"\xef\xbb\xbf", b"[" * 5000, b'"', b"{", b"}", b"]"]
+    )
 
 
 def _swapped(rng: random.Random, files: Files) -> None:
-    """A file in the place of another, or of another model."""
+    """A file in the place of another, or of another model; or hardly any."""
     one, other = _some_file(rng, files), _some_file(rng, files)
-    if rng.random() < 0.5:
+    what = rng.random()
+    if what < 0.4:
         files[one], files[other] = files[other], files[one]
-    else:
+    elif what < 0.8:
         files[one] = rng.choice([content for made in MODELS.values() for content in made.values()])
+    else:
+        files[one] = rng.choice((b"", b"\0", b"null", b"[]", b"{}", rng.randbytes(100)))
 
-
-# ------------------------------------------------------------------------------------------------ TOML
 
 _TOML = (
     *("0", "-1", "1", "2", "7", "100", "65536", "1000000000", "9223372036854775807", "9223372036854775808", "-0.0"),
@@ -216,77 +189,12 @@ def _toml(rng: random.Random, files: Files) -> None:
     files["config.toml"] = "\n".join(lines).encode("utf-8", "replace")
 
 
-# ------------------------------------------------------------------------------------------------ JSON
-
-_RAW = "\u2020raw\u2020"  # a string that stands for text that json.dumps would not write
-_TEXTS = (
-    *("[" * 100_000, "[" * 40 + "]" * 40, '{"a":' * 3000 + "1" + "}" * 3000, "NaN", "Infinity", "1e999", "-", "tru"),
-    *("1" + "0" * 5000, "9223372036854775808", "-1", "1e308", '"\\ud800"', '"\\u0000"', '{"a":1,"a":2}', "[[[]]]"),
-)
-
-
-def _extreme(rng: random.Random) -> Any:
-    """A value that nobody expects."""
-    plain = (None, True, False, 0, 1, -1, 2**63, 10**50, 0.5, -1e308, "", "x", "\x00", "\t", "\n", "a\tb", "\x1b[31m")
-    made = ([], {}, [None], [[]], [{}], ["x"], ["x", "x"], [[True, False]], {"a": 1}, "x" * 5000, list(range(2000)))
-    what = rng.randrange(4)
-    if what == 0:
-        return _RAW + str(rng.randrange(len(_TEXTS)))
-    return rng.choice(made if what == 1 else plain)
-
-
-def _nodes(value: Any) -> list[tuple[Any, Any]]:
-    """Containers and keys of some of the values in a value."""
-    found: list[tuple[Any, Any]] = []
-    level = [value]
-    while level and len(found) < 5000:
-        inner = level.pop(0)
-        keys = list(inner) if isinstance(inner, dict) else range(min(len(inner), 300))
-        found += [(inner, key) for key in keys]
-        level += [inner[key] for key in keys if isinstance(inner[key], dict | list)]
-    return found
-
-
 def _json(rng: random.Random, files: Files) -> None:
     """A value of a JSON file changed, gone, or there several times."""
     if "model.json" in files:
         name = _some_file(rng, files, ".json")
-        files[name] = _changed_json(rng, files[name])
+        files[name] = changed_json(rng, files[name])
 
-
-def _changed_json(rng: random.Random, content: bytes) -> bytes:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return content
-    if not isinstance(value, dict | list) or not value or rng.random() < 0.03:
-        value = _extreme(rng)
-    else:
-        nodes = _nodes(value)
-        if rng.random() < 0.5:  # of the few near the top
-            nodes = nodes[:12]
-        holder, key = rng.choice(nodes)
-        what = rng.randrange(7)
-        if what < 3:
-            holder[key] = _extreme(rng)
-        elif what == 3:
-            del holder[key]
-        elif what == 4 and isinstance(holder, dict):
-            holder[rng.choice(("", "x", "\x00", "y" * 3000))] = _extreme(rng)
-        elif isinstance(holder, list):
-            many = rng.choice((1, 1, 2, 1000, 100_000))
-            holder.extend([holder[key]] * many if what == 5 else [f"new{number}" for number in range(many)])
-        elif isinstance(holder[key], list):
-            rng.shuffle(holder[key])
-    return _dumped(value)
-
-
-def _dumped(value: Any) -> bytes:
-    text = json.dumps(value, ensure_ascii=False)
-    return re.sub(f'"{_RAW}(\\d+)"', lambda found: _TEXTS[int(found[1])], text).encode("utf-8", "surrogatepass")
-
-
-# ------------------------------------------------------------------------------------------------ weights
 
 _SIZES = (0, 1, 2, 3, 7, -1, 2**31, 2**32, 2**62, 2**63, 2**64, 10**30, 1.5, None, "1", True, [1])
 _DTYPES = ("F32", "F64", "F16", "BF16", "I64", "I8", "BOOL", "U8", "F8_E4M3", "C64", "", "f32", None, 4, ["F32"])
@@ -322,17 +230,17 @@ def _weights(rng: random.Random, files: Files) -> None:
         elif what == 4:
             header[rng.choice((name + "x", "", "\x00", "x" * 2000, "../x"))] = header.pop(name)
         else:
-            entry[rng.choice(list(entry))] = _extreme(rng)
+            entry[rng.choice(list(entry))] = extreme(rng)
     elif what == 6 and "position" in (header.get("__metadata__") or ()) and rng.random() < 0.8:
-        position = _changed_json(rng, str(header["__metadata__"]["position"]).encode("utf-8", "replace"))
+        position = changed_json(rng, str(header["__metadata__"]["position"]).encode("utf-8", "replace"))
         header["__metadata__"]["position"] = position.decode("utf-8", "replace")
     elif what == 6:
         header["__metadata__"] = rng.choice((None, [], {"a": 1}, {"a": "b"}, {"a": {}}, "x", {"x" * 5000: "y"}))
     elif what == 7:
         data = data[: rng.randrange(len(data) + 1)] if rng.random() < 0.5 else data + rng.randbytes(rng.randrange(99))
-    packed = _dumped(header)
+    packed = dumped(header)
     if what == 8:
-        packed = _changed_json(rng, packed)
+        packed = changed_json(rng, packed)
     length = len(packed) if rng.random() < 0.9 else rng.choice((0, 1, len(packed) - 1, 2**31, 2**63, 2**64 - 1))
     files[file] = struct.pack("<Q", length) + packed + data
 
@@ -340,7 +248,7 @@ def _weights(rng: random.Random, files: Files) -> None:
 def _other_sizes(rng: random.Random, sizes: Any) -> Any:
     """A shape, or a place, that is another."""
     if not isinstance(sizes, list) or not sizes or rng.random() < 0.1:
-        return _extreme(rng)
+        return extreme(rng)
     sizes = list(sizes)
     at = rng.randrange(len(sizes))
     what = rng.randrange(4)
@@ -364,9 +272,6 @@ def _numbers(rng: random.Random, data: bytes) -> bytes:
             at = 4 * rng.randrange(len(numbers) // 4)
             numbers[at : at + 4] = struct.pack("<f", value if rng.random() < 0.9 else -value)
     return bytes(numbers)
-
-
-# ------------------------------------------------------------------------------------------------ files
 
 
 def _replace(rng: random.Random, path: Path, directory: Path) -> None:
@@ -398,12 +303,7 @@ def _replace(rng: random.Random, path: Path, directory: Path) -> None:
         file.symlink_to(rng.choice(("real", path / "real")))
 
 
-_DAMAGES: dict[str, Callable[[random.Random, Files], None]] = {
-    "bytes": _bytes,
-    "swapped": _swapped,
-    "toml": _toml,
-    "json": _json,
-    "weights": _weights,
-    "more weights": _weights,
-    "nothing": lambda rng, files: None,
-}
+_DAMAGES: tuple[Callable[[random.Random, Files], None], ...] = (
+    *(_bytes, _swapped, _toml, _json, _weights, _weights),
+    lambda rng, files: None,
+)

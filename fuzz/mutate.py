@@ -1,10 +1,13 @@
-"""What targets share: bytes changed at random, texts of every kind, and what a refusal must look like."""
+"""What targets share: bytes and JSON changed at random, texts of every kind, and what a refusal must look like."""
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Any
 
 LONGEST = 1000  # characters of a refusal
 MANY = 40_000  # bytes that a piece is repeated up to
@@ -15,37 +18,9 @@ ODD = [
     *("\u2028", "\u2029", "\u202e", "\u2066", "\u200d", "\ufeff", "\ufffe", "\uffff", "\ufdd0", "\xa0", "\u3000"),
     *("\U0010ffff", "\U0001f468\u200d\U0001f469", "e\u0301", "\u0301", "שלום", "語", "İ", "ß", "ﬁ", "½", "٣", "²"),
     *("0", "-0", "-1", "1e400", "nan", "inf", "9" * 30, "1" * 5000, "00", "1_0", "0x10", "1.5", "+1", "true", "None"),
-    *(
-        "<",
-        ">",
-        "&",
-        "&lt;",
-        '"',
-        "'",
-        "\\",
-        "</script>",
-        "<script>alert(1)</script>",
-        "<!--",
-        "-->",
-        "]]>",
-        "{{",
-        "%s",
-    ),
-    *(
-        "javascript:alert(1)",
-        "' onload='x",
-        '" onload="x',
-        "](x)",
-        "[bold]",
-        "#",
-        "=",
-        "|",
-        "_",
-        ":",
-        ";",
-        "../..",
-        "/",
-    ),
+    *("<", ">", "&", "&lt;", '"', "'", "\\", "</script>", "<script>alert(1)</script>", "<!--", "-->", "]]>", "{{"),
+    *("%s", "javascript:alert(1)", "' onload='x", '" onload="x', "](x)", "[bold]", "#", "=", "|", "_", ":", ";"),
+    *("../..", "/"),
 ]
 BAD_UTF8 = [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\x82", b"\xf4\x90\x80\x80", b"\x80", b"\xff\xfe"]
 
@@ -162,3 +137,62 @@ def refusal(error: Exception) -> str:
     bad = [char for char in message if unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"}]
     assert not bad, f"a message with {bad[0]!r}: {message[:200]!r}"
     return "refused"
+
+
+_RAW = "\u2020raw\u2020"  # a string that stands for text that json.dumps would not write
+_TEXTS = (
+    *("[" * 100_000, "[" * 40 + "]" * 40, '{"a":' * 3000 + "1" + "}" * 3000, "NaN", "Infinity", "1e999", "-", "tru"),
+    *("1" + "0" * 5000, "9223372036854775808", "-1", "1e308", '"\\ud800"', '"\\u0000"', '{"a":1,"a":2}', "[[[]]]"),
+)
+
+
+def extreme(rng: random.Random) -> Any:
+    """A value of JSON that nobody expects."""
+    plain = (None, True, False, 0, 1, -1, 2**63, 10**50, 0.5, -1e308, "", "x", "\x00", "\t", "\n", "a\tb", "\x1b[31m")
+    made = ([], {}, [None], [[]], [{}], ["x"], ["x", "x"], [[True, False]], {"a": 1}, "x" * 5000, list(range(2000)))
+    what = rng.randrange(4)
+    if what == 0:
+        return _RAW + str(rng.randrange(len(_TEXTS)))
+    return rng.choice(made if what == 1 else plain)
+
+
+def _nodes(value: Any) -> list[tuple[Any, Any]]:
+    """Containers and keys of some of the values in a value."""
+    found: list[tuple[Any, Any]] = []
+    level = [value]
+    while level and len(found) < 5000:
+        inner = level.pop(0)
+        keys = list(inner) if isinstance(inner, dict) else range(min(len(inner), 300))
+        found += [(inner, key) for key in keys]
+        level += [inner[key] for key in keys if isinstance(inner[key], dict | list)]
+    return found
+
+
+def changed_json(rng: random.Random, content: bytes) -> bytes:
+    """JSON with a value changed, gone, or there several times; what is none, as it is."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.03:
+        return dumped(extreme(rng))
+    nodes = _nodes(value)
+    holder, key = rng.choice(nodes[:12] if rng.random() < 0.5 else nodes)  # of the few near the top, or of all
+    what = rng.randrange(7)
+    if what < 3:
+        holder[key] = extreme(rng)
+    elif what == 3:
+        del holder[key]
+    elif what == 4 and isinstance(holder, dict):
+        holder[rng.choice(("", "x", "\x00", "y" * 3000))] = extreme(rng)
+    elif isinstance(holder, list):
+        many = rng.choice((1, 1, 2, 1000, 100_000))
+        holder.extend([holder[key]] * many if what == 5 else [f"new{number}" for number in range(many)])
+    elif isinstance(holder[key], list):
+        rng.shuffle(holder[key])
+    return dumped(value)
+
+
+def dumped(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(f'"{_RAW}(\\d+)"', lambda found: _TEXTS[int(found[1])], text).encode("utf-8", "surrogatepass")

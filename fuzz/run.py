@@ -18,6 +18,7 @@ import importlib
 import multiprocessing
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -83,22 +84,14 @@ class Tally:
 
 def modules() -> list[str]:
     """The target modules beside this one, found without importing any."""
-    found = []
-    for path in sorted(HERE.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if path.stem != "run" and any(isinstance(node, ast.FunctionDef) and node.name == "one" for node in tree.body):
-            found.append(path.stem)
-    return found
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.py")) if path.stem != "run"}
+    return [name for name, text in texts.items() if re.search(r"^def one\(", text, re.MULTILINE)]
 
 
 def constants(module: str) -> tuple[str, int]:
     """``NAME`` and ``COUNT`` of a target, without importing it, which takes seconds."""
-    found = {}
-    for node in ast.parse((HERE / f"{module}.py").read_text(encoding="utf-8")).body:
-        names = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        for name in names:
-            if isinstance(name, ast.Name) and name.id in {"NAME", "COUNT"}:
-                found[name.id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+    lines = re.findall(r"^(NAME|COUNT) = (.+)$", (HERE / f"{module}.py").read_text(encoding="utf-8"), re.MULTILINE)
+    found = {name: ast.literal_eval(value) for name, value in lines}
     if found.keys() != {"NAME", "COUNT"}:
         raise SystemExit(f"fuzz: {module}.py does not say what NAME and COUNT are")
     return found["NAME"], found["COUNT"]
@@ -365,12 +358,8 @@ def main(arguments: list[str] | None = None) -> int:
         reproduce(targets[0], given.case)
         return 0
     tallies: dict[str, Tally] = {}
-    settings: dict[str, Any] = {
-        "processes": max(1, given.processes),
-        "seconds": given.seconds,
-        "size": given.gigabytes * 1e9,
-    }
-    names = {}
+    size: dict[str, Any] = {"seconds": given.seconds, "size": given.gigabytes * 1e9}
+    settings, names = {"processes": max(1, given.processes), **size}, {}
     for module in targets:
         names[module], wanted = constants(module)
         count = wanted if given.count is None else given.count

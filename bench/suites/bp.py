@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import gpuparse as gp
 from bench.artificial import second_order
 from bench.bars import Bar
 from bench.models import ENGLISH, train, treebank_file
-from bench.output import LOG, OUT, RESULTS, Problem, cells, plot, show
-from bench.parsers import Sums
+from bench.output import LOG, OUT, RESULTS, Problem, plot, show, show_records, titled
+from bench.parsers import Sums, scored_batches
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, Timed, languages, repeats, threads, whole
 from bench.suites.bp_models import FIRST, LANGUAGES, MODELS, SECOND, WEAKER, run
 from bench.timing import Case, Contender, measure, timed
 from gpuparse.bp.parsing import believe, best_trees
-from gpuparse.data.batches import batches_by_length, collate
 from gpuparse.data.conllu import read_conllu
 from gpuparse.train.treebank import is_projective
 
@@ -95,8 +93,8 @@ def speed(args: Args) -> Measured:
             cases.append(measure(Case(title, "random", n, 8), ways(second_order(n, 8, *kinds)), repeats=args.repeats))
         rows = [{"words": c.n, **{t.name: 1000 / t.rates()["median"] for t in c.timings}} for c in cases]
         columns = [t.name for t in cases[0].timings]
-        shown = [(row["words"], *cells(row, columns)) for row in rows]
-        show(f"{title}, ms a sentence", (">words", *(f">{name}" for name in columns)), shown)
+        shown = {">words": "words", **{f">{name}": f"{name}:.2f" for name in columns}}
+        show_records(f"{title}, ms a sentence", shown, rows)
         plot(args.out / f"bp_figure_{number}.png", [partial(draw_times, rows, columns, number)])
         results[f"figure_{number}"] = rows
     iteration = {}
@@ -146,31 +144,23 @@ def search(args: Args) -> Measured:
     parser = gp.Parser.load(model)
     sentences = [s for s in read_conllu(file) if len(s) and is_projective(s.heads)]
     sums, of_exact = {k: Sums() for k in STEPS}, Sums()
-    with torch.inference_mode():
-        for indices in batches_by_length([len(s) for s in sentences], 1000):
-            batch = collate([parser.vocabulary.encode(sentences[i]) for i in indices], parser.vocabulary.chars)
-            scores = parser.scorer(batch).scores
-            expected, seconds = timed(partial(exact_least_risk, scores))
-            word = expected >= 0
-            of_exact.add(words=int(word.sum()), sentences=len(indices), seconds=seconds)
-            for k in STEPS:
-                heads, seconds = timed(partial(least_risk, scores, k, args.schedule))
-                apart = ((heads != expected) & word).sum(1)
-                sums[k].add(seconds=seconds, wrong=float(apart.sum()), macro=float((apart / scores.lengths).sum()))
+    for _, scores in scored_batches(parser, sentences, 1000):
+        expected, seconds = timed(partial(exact_least_risk, scores))
+        word = expected >= 0
+        of_exact.add(words=int(word.sum()), sentences=len(expected), seconds=seconds)
+        for k in STEPS:
+            heads, seconds = timed(partial(least_risk, scores, k, args.schedule))
+            apart = ((heads != expected) & word).sum(1)
+            sums[k].add(seconds=seconds, wrong=float(apart.sum()), macro=float((apart / scores.lengths).sum()))
     count, words = of_exact["sentences"], of_exact["words"]
     exact_ms = 1000 * of_exact["seconds"] / count
-    rows = [
-        {
-            "iterations": k,
-            "error": 100 * of["macro"] / count,
-            "error_of_words": 100 * of["wrong"] / words,
-            "ms": 1000 * of["seconds"] / count,
-        }
-        for k, of in sums.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for k, of in sums.items():
+        errors = {"error": 100 * of["macro"] / count, "error_of_words": 100 * of["wrong"] / words}
+        rows.append({"iterations": k, **errors, "ms": 1000 * of["seconds"] / count})
     title = f"Figure 4: search error of PTREE+LINK+GRAND, English, {count:.0f} sentences ({args.schedule} schedule)"
-    columns = (">iterations", ">% of a sentence's heads", ">% of all heads", ">ms a sentence")
-    show(title, columns, [(row["iterations"], *cells(row, ("error", "error_of_words", "ms"), ".3f")) for row in rows])
+    shown = {">iterations": "iterations", ">% of a sentence's heads": "error:.3f"}
+    show_records(title, shown | {">% of all heads": "error_of_words:.3f", ">ms a sentence": "ms:.3f"}, rows)
     OUT.print(f"exact: {exact_ms:.3f} ms a sentence. In the paper: 0.4 % after 10 iterations.")
     plot(args.out / "bp_figure_4.png", [partial(draw_search, rows, exact_ms)])
     ten = next(row["error"] for row in rows if row["iterations"] == 10)
@@ -185,13 +175,9 @@ def least_risk(scores: gp.Scores, iterations: int, schedule: Any) -> Tensor:
 
 
 PROJECTIVE = {  # exact likelihood, as in the paper; sentences with crossing arcs are left out
-    "training.objective": "nll",
-    "training.projective": "true",
-    "training.epochs": 10,
-    "training.batch_words": 1000,
-    "scorer.grandparents": 8,
-    "scorer.embedding_dropout": 0.33,
-    "scorer.encoder_dropout": 0.33,
+    **{"training.objective": "nll", "training.projective": "true", "training.epochs": 10},
+    **{"training.batch_words": 1000, "scorer.grandparents": 8},
+    **{"scorer.embedding_dropout": 0.33, "scorer.encoder_dropout": 0.33},
 }
 
 
@@ -232,45 +218,36 @@ def accuracy(args: Args) -> Measured:
         each = sorted(found[language, model], key=lambda result: result["seed"])[:seeds]
         return statistics.mean(result["decoders"][decoder]["uas"] for result in each)
 
-    columns = [
-        f">{language}" + (", paper" if paper else "")
-        for language in args.languages
-        for paper in (False, *((True,) if language in IN_PAPER else ()))
-    ]
-    two = []
-    for title, model, decoder in (
-        (FIRST, FIRST, "TREE"),
-        *((name, name, name) for name in ("+NOCROSS", "+GRAND", "+CHILDSEQ")),
-        ("the last one without NOCROSS", SECOND, SECOND),
-        ("  its best projective tree", SECOND, "projective"),
-        ("  + hill-climbing", SECOND, "hill-climbing"),
-    ):
-        own = []
-        for language in args.languages:
-            own.append(f"{mean(language, model, decoder, 1):.2f}")
-            if language in IN_PAPER:
-                known = PAPER_2.get(decoder if decoder in PAPER_2 else title)
-                own.append(str(known[IN_PAPER[language]]) if known else "")
-        two.append((title, *own))
-    show("Table 2: UAS by factors, 5 iterations of BP (first seed)", ("factors", *columns), two)
-    three = []
-    for name in WEAKER:
-        own = []
-        for language in args.languages:
-            model = FIRST if name == "TREE" else name
-            trained = f" ({mean(language, model, name, 1):.2f})" if model in MODELS else ""
-            own.append(f"{mean(language, FIRST, name, 1):.2f}{trained}")
-            if language in IN_PAPER:
-                own.append(PAPER_3[name][IN_PAPER[language]])
-        three.append((name, *own))
-    show("Table 3: UAS of TREE+LINK under weaker constraints (trained with them)", ("decoding", *columns), three)
+    def table(title: str, rows: Mapping[str, tuple[Callable[[str], str], Sequence[object] | None]]) -> None:
+        """By languages, what is said of each, and beside it what the paper has."""
+        columns = [(x, paper) for x in args.languages for paper in (False, True) if x in IN_PAPER or not paper]
+        shown = [
+            (name, *((known[IN_PAPER[x]] if known else "") if paper else own(x) for x, paper in columns))
+            for name, (own, known) in rows.items()
+        ]
+        show(title, ("", *(f">{x}{', paper' if paper else ''}" for x, paper in columns)), shown)
+
+    def first_seed(model: str, decoder: str) -> Callable[[str], str]:
+        return lambda language: f"{mean(language, model, decoder, 1):.2f}"
+
+    ways = {FIRST: (FIRST, "TREE"), **{name: (name, name) for name in ("+NOCROSS", "+GRAND", "+CHILDSEQ")}}
+    ways |= {"the last one without NOCROSS": (SECOND, SECOND), "  its best projective tree": (SECOND, "projective")}
+    ways["  + hill-climbing"] = SECOND, "hill-climbing"
+    two = {name: (first_seed(*way), PAPER_2.get(name, PAPER_2.get(way[1]))) for name, way in ways.items()}
+    table("Table 2: UAS by factors, 5 iterations of BP (first seed)", two)
+
+    def weaker(name: str, language: str) -> str:
+        model = FIRST if name == "TREE" else name
+        trained = f" ({mean(language, model, name, 1):.2f})" if model in MODELS else ""
+        return f"{mean(language, FIRST, name, 1):.2f}{trained}"
+
+    three = {name: (partial(weaker, name), PAPER_3[name]) for name in WEAKER}
+    table("Table 3: UAS of TREE+LINK under weaker constraints (trained with them)", three)
     gains = {x: mean(x, SECOND, SECOND) - mean(x, FIRST, "TREE") for x in args.languages}
-    rows = []
-    for language, gain in gains.items():
-        first, second = mean(language, FIRST, "TREE"), mean(language, SECOND, SECOND)
-        rows.append((language, len(found[language, SECOND]), f"{first:.2f}", f"{second:.2f}", f"{gain:+.2f}"))
-    title = "Second order by BP over first order, the same encoder"
-    show(title, ("", ">seeds", ">first", ">second", ">gain"), rows)
+    sides = {x: {"first": mean(x, FIRST, "TREE"), "second": mean(x, SECOND, SECOND)} for x in args.languages}
+    rows = {x: {**sides[x], "gain": gain, "seeds": len(found[x, SECOND])} for x, gain in gains.items()}
+    columns = {"": "title", ">seeds": "seeds", ">first": "first:.2f", ">second": "second:.2f", ">gain": "gain:+.2f"}
+    show_records("Second order by BP over first order, the same encoder", columns, titled(rows))
     least = min((gain for language, gain in gains.items() if LANGUAGES[language].seeds >= 3), default=None)
     bar = Bar("second order over first, least of the languages with 3 seeds", least, 0.01, 0.5, digits=2)
     return Measured({"runs": [result for each in found.values() for result in each], "gains": gains}, [bar])

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 import gpuparse as gp
 from bench.models import DANISH, DUTCH, ENGLISH, HUNGARIAN, Treebank
 from bench.output import PROJECT, RESULTS, Problem, write_json
-from bench.parsers import Sums
+from bench.parsers import Sums, scored_batches
 from bench.registry import Args
 from bench.timing import timed
 from gpuparse import bp
 from gpuparse.bp.parsing import best_trees, factors_of
 from gpuparse.config import Config
-from gpuparse.data.batches import Batch, batches_by_length, collate, shuffled_batches
+from gpuparse.data.batches import Batch, shuffled_batches
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import Sentence
 from gpuparse.train.distributed import Processes
@@ -153,14 +153,9 @@ class FactorLearner(GradientLearner):
 def train(language: Language, model: Model, args: Args, seed: int) -> tuple[FactorLearner, list[Sentence]]:
     """A parser of these factors, its averaged weights in place, and the sentences to parse."""
     learned, parsed = language.split(args, seed)
-    overrides = [
-        "training.objective=bp",
-        f"training.epochs={language.epochs}",
-        f"training.seed={seed}",
-        *(f"scorer.{name}={size}" for name, size in SMALL.items()),
-        *([f"scorer.grandparents={RANK}"] if model.grand else []),
-        *([f"scorer.siblings={RANK}"] if model.sequence else []),
-    ]
+    sizes = SMALL | {"grandparents": RANK * model.grand, "siblings": RANK * model.sequence}
+    overrides = ["training.objective=bp", f"training.epochs={language.epochs}", f"training.seed={seed}"]
+    overrides += [f"scorer.{name}={size}" for name, size in sizes.items()]
     config = Config.load(PROJECT / "configs" / "dutch.toml", overrides)
     task = Parsing(config, learned, torch.device("cpu"), Processes())
     learner = FactorLearner(task.model, model)
@@ -202,10 +197,9 @@ def hill_climbing(learner: FactorLearner, scores: gp.Scores, nocross: Tensor | N
     heads = gp.decode(scores, "eisner").heads
     parts = {name: part.dense() for name, part in zip(scores.second_order, scores.parts, strict=True)}
     for b, n in enumerate(scores.lengths.tolist()):
-        one = {
-            name: part[b : b + 1, : n + 1, : n + 1, : n + 1].expand(n + 1, -1, -1, -1) for name, part in parts.items()
-        }
-        arcs = scores.arcs[b : b + 1, : n + 1, : n + 1].expand(n + 1, -1, -1)
+        at = slice(n + 1)
+        one = {name: part[b : b + 1, at, at, at].expand(n + 1, -1, -1, -1) for name, part in parts.items()}
+        arcs = scores.arcs[b : b + 1, at, at].expand(n + 1, -1, -1)
         rows = gp.Scores(arcs, torch.full((n + 1,), n), **one, validate_args=False)
         now = heads[b, : n + 1].clone()
         while True:
@@ -253,19 +247,15 @@ def accuracy(learner: FactorLearner, parsed: Sequence[Sentence], which: dict[str
         for name, decode in which.items():
             heads, seconds = timed(partial(decode, learner, scores, nocross))
             sums[name].add(seconds=seconds, right=int(((heads == gold) & (gold >= 0)).sum()))
-    return {
-        name: {"uas": 100 * of["right"] / words, "words": words, "seconds": of["seconds"]} for name, of in sums.items()
-    }
+    return {n: {"uas": 100 * of["right"] / words, "words": words, "seconds": of["seconds"]} for n, of in sums.items()}
 
 
 def _scored(learner: FactorLearner, parsed: Sequence[Sentence]) -> Iterator[tuple[gp.Scores, Tensor | None, Tensor]]:
-    parser = learner.parser
-    parser.scorer.eval()
-    with torch.inference_mode():
-        for indices in batches_by_length([len(sentence) for sentence in parsed], 1000):
-            batch = collate([parser.vocabulary.encode(parsed[i], tree=True) for i in indices], parser.vocabulary.chars)
-            assert batch.heads is not None
-            yield parser.scorer(batch).scores, learner.nocross(batch), batch.heads
+    learner.parser.scorer.eval()
+    for batch, scores in scored_batches(learner.parser, parsed, 1000, tree=True):
+        assert batch.heads is not None
+        with torch.inference_mode():
+            yield scores, learner.nocross(batch), batch.heads
 
 
 def run(language: str, name: str, seed: int, args: Args) -> dict[str, Any]:
@@ -276,12 +266,7 @@ def run(language: str, name: str, seed: int, args: Args) -> dict[str, Any]:
         return known
     torch.set_num_threads(1)
     (learner, parsed), seconds = timed(lambda: train(LANGUAGES[language], MODELS[name], args, seed))
-    found = {
-        "language": language,
-        "model": name,
-        "seed": seed,
-        "minutes": seconds / 60,
-        "decoders": accuracy(learner, parsed, decoders(name)),
-    }
+    found: dict[str, Any] = {"language": language, "model": name, "seed": seed, "minutes": seconds / 60}
+    found["decoders"] = accuracy(learner, parsed, decoders(name))
     write_json(path, found)
     return found

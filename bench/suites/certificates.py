@@ -12,25 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 import gpuparse as gp
 from bench.bars import Bar, none_of
-from bench.output import LOG, cells, show
-from bench.parsers import KINDS, LANGUAGES, Sums, fresh, scored
-from bench.registry import (
-    BATCH_WORDS,
-    FIRST,
-    TIME_LIMIT,
-    TREEBANKS,
-    Args,
-    Measured,
-    Option,
-    Suite,
-    Timed,
-    languages,
-    models,
-    threads,
-    whole,
-)
+from bench.output import LOG, show_records, titled
+from bench.parsers import Sums, fresh, options, scored
+from bench.registry import TIME_LIMIT, Args, Measured, Option, Suite, Timed, whole
 from bench.timing import timed
 from gpuparse.proofs import Proof
 
@@ -41,10 +29,7 @@ WAYS: tuple[Way, ...] = (
     ("trilinear", "auto", {"exact": True}),
     ("both", "dd", {"exact": True}),
 )
-COSTS: tuple[Way, ...] = (
-    ("trilinear", "ppc", {"exact": True}),
-    ("trilinear", "ilp", {}),
-)
+COSTS: tuple[Way, ...] = (("trilinear", "ppc", {"exact": True}), ("trilinear", "ilp", {}))
 MOST = 1.2  # times as long with proofs
 
 
@@ -65,37 +50,19 @@ def decode(scores: gp.Scores, way: Way, args: Args, **more: Any) -> gp.Parse:
     return gp.decode(fresh(scores), way[1], **way[2], time_limit=args.time_limit, **more)
 
 
-def sentences_of(scores: gp.Scores, parse: gp.Parse) -> Iterator[tuple[int, gp.Scores, gp.Parse]]:
-    """Each sentence by itself."""
-    assert parse.proof is not None
-    for b, n in enumerate(scores.lengths.tolist()):
-        at = slice(n + 1)
-        parts = {
-            kind: x.dense()[b : b + 1, at, at, at] for kind, x in zip(scores.second_order, scores.parts, strict=True)
-        }
-        leaves = parse.proof.leaves
-        own = replace(
-            parse,
-            heads=parse.heads[b : b + 1, at],
-            labels=None if parse.labels is None else parse.labels[b : b + 1, at],
-            **{name: getattr(parse, name)[b : b + 1] for name in ("score", "bound", "certified", "iterations")},
-            proof=Proof({0: leaves[b]} if b in leaves else {}),
-        )
-        yield b, gp.Scores(scores.arcs[b : b + 1, at, at], **parts, validate_args=False), own
-
-
 def check(scores: gp.Scores, parse: gp.Parse) -> tuple[int, list[str]]:
-    """How many certificates were verified, and why others were not."""
-    verified, refused = 0, []
-    for b, own, answer in sentences_of(scores, parse):
-        if not bool(answer.certified[0]):
-            continue
+    """How many certificates were verified, each by itself, and why others were not."""
+    assert parse.proof is not None
+    every, refused = scores.dense(), []
+    proven = parse.certified.nonzero()[:, 0].tolist()
+    for b in proven:
+        row = torch.tensor([b])
+        proof = Proof({0: parse.proof.leaves[b]} if b in parse.proof.leaves else {})
         try:
-            gp.verify(own, answer)
-            verified += 1
+            gp.verify(every.take(row), replace(parse.take(row), proof=proof))
         except ValueError as error:
             refused.append(f"sentence {b} of {int(scores.lengths[b])} words: {error}")
-    return verified, refused
+    return len(proven) - len(refused), refused
 
 
 def verify(args: Args) -> Measured:
@@ -107,23 +74,17 @@ def verify(args: Args) -> Measured:
             found, seconds = timed(partial(decode, scores, way, args, proof=True))
             (verified, wrong), checking = timed(partial(check, scores, found))
             assert found.proof is not None
-            sums.add(
-                sentences=len(found.heads),
-                certified=int(found.certified.sum()),
-                verified=verified,
-                leaves=sum(len(leaves) for leaves in found.proof.leaves.values()),
-                seconds=seconds,
-                checking=checking,
-            )
+            sums.add(sentences=len(found.heads), certified=int(found.certified.sum()), verified=verified)
+            leaves = sum(len(leaves) for leaves in found.proof.leaves.values())
+            sums.add(leaves=leaves, seconds=seconds, checking=checking)
             for line in wrong:
                 LOG.print(f"{title}: {line}")
             refused += wrong
             LOG.print(f"{title}: {sums['sentences']:.0f} sentences, {sums['verified']:.0f} verified")
         results[title] = {**sums, "refused": refused}
-    columns = (">sentences", ">certified", ">verified", ">leaves", ">s decoding", ">s checking")
-    counts, times = ("sentences", "certified", "verified", "leaves"), ("seconds", "checking")
-    rows = [(title, *cells(r, counts, ".0f"), *cells(r, times, ".1f")) for title, r in results.items()]
-    show("Certificates by their proofs", ("", *columns), rows)
+    columns = {"": "title", **{f">{x}": f"{x}:.0f" for x in ("sentences", "certified", "verified", "leaves")}}
+    columns |= {">s decoding": "seconds:.1f", ">s checking": "checking:.1f"}
+    show_records("Certificates by their proofs", columns, titled(results))
     missed = sum(int(r["certified"] - r["verified"]) for r in results.values())
     return Measured(results, [none_of("certificates that were not verified", missed)])
 
@@ -140,16 +101,13 @@ def cost(args: Args) -> Measured:
             ratios.append(own[True] / own[False])
             sums.add(sentences=len(scores.arcs), **{"with": own[True], "without": own[False]})
             LOG.print(f"{title}: {sums['sentences']:.0f} sentences, with proofs {ratios[-1]:.2f} ×")
-        results[title] = {**sums, "ratio": sums["with"] / sums["without"], "by_batch": ratios}
-    rows, bars = [], []
-    for title, r in results.items():
-        spread = (f"{end(r['by_batch']):.2f}" for end in (min, max))
-        figures = (f"{r['without']:.2f}", f"{r['with']:.2f}", f"{r['ratio']:.3f}")
-        rows.append((title, f"{r['sentences']:.0f}", *figures, *spread))
-        bars.append(Bar(f"with proofs over without proofs, {title}", r["ratio"], MOST, most=True, unit=" ×", digits=3))
-    columns = (">sentences", ">s without proofs", ">s with proofs", ">ratio", ">batches, from", ">to")
-    show("What proofs cost", ("", *columns), rows)
-    return Measured(results, bars)
+        figures = {"ratio": sums["with"] / sums["without"], "least": min(ratios), "most": max(ratios)}
+        results[title] = {**sums, **figures, "by_batch": ratios}
+    columns = {"": "title", ">sentences": "sentences:.0f", ">s without proofs": "without:.2f"}
+    columns |= {">s with proofs": "with:.2f", ">ratio": "ratio:.3f", ">batches, from": "least:.2f", ">to": "most:.2f"}
+    show_records("What proofs cost", columns, titled(results))
+    named = ((f"with proofs over without proofs, {title}", r["ratio"]) for title, r in results.items())
+    return Measured(results, [Bar(*each, MOST, most=True, unit=" ×", digits=3) for each in named])
 
 
 def timed_decoding(args: Args) -> Iterator[Timed]:
@@ -167,16 +125,11 @@ SUITE = Suite(
     "certificates",
     "certificates of second-order parsing, every one checked by its proof; what proofs cost",
     {"verify": verify, "cost": cost},
-    [
-        TREEBANKS,
-        models("ppc"),
-        languages(LANGUAGES, ("english", "hungarian")),
-        Option("kinds", "parsers", ["trilinear", "both"], many=True, choices=list(KINDS)),
+    options(
         Option("words", "longest sentences", 10**9, whole),
-        FIRST,
-        BATCH_WORDS,
         TIME_LIMIT,
-        threads(),
-    ],
+        kinds=("trilinear", "both"),
+        named=("english", "hungarian"),
+    ),
     timed=timed_decoding,
 )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gpuparse as gp
 from bench.models import ENGLISH, train, treebank_file
-from bench.output import RESULTS, figure, plot, show
+from bench.output import RESULTS, plot, show_records
 from bench.registry import Args, Measured, effort
 from bench.timing import Case, Contender, measure
 from gpuparse.chain import Tagging, Transitions
@@ -123,20 +123,12 @@ def regularisation(args: Args) -> Measured:
                     "largest_transition": float(data.transitions.scores.abs().max()),
                 }
             )
-    columns = (">strength", ">accuracy %", f">{SWEEP} ms", ">averaged ms", f">{DENSE} ms", ">transitions/word")
-    shown = [
-        (
-            row["norm"],
-            f"{row['strength']:g}",
-            f"{row['accuracy']:.2f}",
-            *(figure(row["milliseconds"][key]) for key in (SWEEP, AVERAGED, DENSE)),
-            figure(row["transitions_per_word"][SWEEP]),
-            figure(row["largest_transition"]),
-        )
-        for row in rows
-    ]
+    columns = {"norm": "norm", ">strength": "strength:g", ">accuracy %": "accuracy:.2f"}
+    columns |= {f">{SWEEP} ms": f"{SWEEP}:~", ">averaged ms": f"{AVERAGED}:~", f">{DENSE} ms": f"{DENSE}:~"}
+    columns |= {">transitions/word": "transitions:~", ">largest": "largest_transition:~"}
     title = f"Figure 1: {FIRST:,} sentences, {EPOCHS} iterations; decoding the dev sentences"
-    show(title, ("norm", *columns, ">largest"), shown)
+    records = [{**row, **row["milliseconds"], "transitions": row["transitions_per_word"][SWEEP]} for row in rows]
+    show_records(title, columns, records)
     lines: list[tuple[str, Callable[[dict[str, Any]], float]]] = [
         ("column generation, ms", lambda row: row["milliseconds"][SWEEP]),
         ("averaged pricing, ms", lambda row: row["milliseconds"][AVERAGED]),

@@ -19,26 +19,10 @@ from torch import Tensor
 import gpuparse as gp
 from bench.bars import Bar
 from bench.models import ENGLISH, train, treebank_file
-from bench.output import LOG, OUT, RESULTS, figure, plot, show
+from bench.output import LOG, OUT, RESULTS, figure, plot, show, show_records
 from bench.registry import QUICK, TREEBANKS, Args, Measured, Option, Suite, Timed, effort, repeats, threads, whole
-from bench.suites.chain_taggers import (
-    AVERAGED,
-    CONFIG,
-    DENSE,
-    SWEEP,
-    TITLES,
-    Scored,
-    accuracy,
-    decoders,
-    dev_sentences,
-    draw_speed,
-    exact,
-    exact_decoders,
-    per_word,
-    regularisation,
-    scored,
-    timed,
-)
+from bench.suites import chain_taggers as taggers
+from bench.suites.chain_taggers import AVERAGED, DENSE, SWEEP, Scored
 from bench.timing import Case, Contender, measure
 from gpuparse.chain import Transitions
 
@@ -47,9 +31,9 @@ TITLE = f"{DENSE} over torch-struct, 50 tags, n=25, B=64"
 
 def compare(tags: str, data: Scored, args: Args) -> tuple[Case, list[dict[str, Any]]]:
     """One of the paper's tables: every decoder on the same scores, in turns."""
-    options = decoders(tags)
+    options = taggers.decoders(tags)
     dense = data.decode(**options[DENSE])
-    case = timed(f"tagging, {tags}", data, options, args)
+    case = taggers.timed(f"tagging, {tags}", data, options, args)
     rows: list[dict[str, Any]] = []
     for timing in case.timings:
         found = data.decode(**options[timing.name])
@@ -57,45 +41,45 @@ def compare(tags: str, data: Scored, args: Args) -> tuple[Case, list[dict[str, A
             {
                 "decoder": timing.name,
                 "sentences_per_second": timing.rates(),
+                "rate": timing.rates()["median"],
                 "ratio": case.ratio(timing.name, DENSE),
-                "exact_percent": exact(found, dense),
+                "exact_percent": taggers.exact(found, dense),
                 "certified_percent": 100 * float(torch.cat([t.certified for t in found]).double().mean()),
-                "transitions_per_word": per_word(found, "transitions", data.words),
-                "switched_percent": 100 * per_word(found, "switched", data.words),
+                "transitions_per_word": taggers.per_word(found, "transitions", data.words),
+                "switched_percent": 100 * taggers.per_word(found, "switched", data.words),
                 "rounds": float(torch.cat([t.iterations for t in found]).double().mean()),
             }
         )
-    title = f"{TITLES[tags]}: {data.tags} tags, {data.sentences:,} sentences, {data.words:,} words"
-    columns = (">sentences/s", f">× {DENSE}", ">% exact", ">% certified", ">transitions/word", ">rounds")
-    shown = [
-        (
-            row["decoder"],
-            figure(row["sentences_per_second"]["median"]),
-            figure(row["ratio"]),
-            f"{row['exact_percent']:.2f}",
-            f"{row['certified_percent']:.1f}",
-            figure(row["transitions_per_word"]),
-            f"{row['rounds']:.2f}",
-        )
-        for row in rows
-    ]
-    show(title, ("decoder", *columns), shown)
+    title = f"{taggers.TITLES[tags]}: {data.tags} tags, {data.sentences:,} sentences, {data.words:,} words"
+    columns = {
+        "decoder": "decoder",
+        ">sentences/s": "rate:~",
+        f">× {DENSE}": "ratio:~",
+        ">% exact": "exact_percent:.2f",
+    }
+    columns |= {">% certified": "certified_percent:.1f", ">transitions/word": "transitions_per_word:~"}
+    show_records(title, columns | {">rounds": "rounds:.2f"}, rows)
     return case, rows
 
 
 def tagging(args: Args) -> Measured:
     """Tables 1 and 2: taggers, trained where they are not given, and all decoders on their scores."""
     models = {"xpos": args.xpos or RESULTS / "chains_xpos", "upos+feats": args.joint or RESULTS / "chains_joint"}
-    dev, file = dev_sentences(args), treebank_file(args, ENGLISH.parsed)
+    dev, file = taggers.dev_sentences(args), treebank_file(args, ENGLISH.parsed)
     tables, cases, right = {}, {}, {}
     for tags, model in models.items():
         values = {"data.tags": tags}
-        train(model, treebank_file(args, ENGLISH.learned), dev=file, config=CONFIG, values=values, task="tag")
+        train(model, treebank_file(args, ENGLISH.learned), dev=file, config=taggers.CONFIG, values=values, task="tag")
         tagger = gp.Tagger.load(model)
-        right[tags] = accuracy(tagger, dev)
+        right[tags] = taggers.accuracy(tagger, dev)
         OUT.print(f"{tags}: {right[tags]:.2f} % of the words right, {len(tagger.tags)} tags")
-        cases[tags], tables[tags] = compare(tags, scored(tagger, dev, args.batch_words), args)
-    plot(args.out / "chains_speed.png", [partial(draw_speed, *item) for item in tables.items()], width=12, height=4.2)
+        cases[tags], tables[tags] = compare(tags, taggers.scored(tagger, dev, args.batch_words), args)
+    plot(
+        args.out / "chains_speed.png",
+        [partial(taggers.draw_speed, *item) for item in tables.items()],
+        width=12,
+        height=4.2,
+    )
 
     def same(name: str) -> float:
         return min(row["exact_percent"] for table in tables.values() for row in table if row["decoder"] == name)
@@ -136,13 +120,15 @@ def worst(args: Args) -> Measured:
     """How much longer than the dense program column generation takes where it can leave nothing out."""
     rows: list[dict[str, Any]] = []
     for name, data in worst_data():
-        case = timed(name, data, exact_decoders(), args)
+        case = taggers.timed(name, data, taggers.exact_decoders(), args)
         times = {key: 1 / (case.ratio(key, DENSE) or float("nan")) for key in (SWEEP, AVERAGED)}
-        switched = 100 * per_word(data.decode(**exact_decoders()[SWEEP]), "switched", data.words)
+        switched = 100 * taggers.per_word(data.decode(**taggers.exact_decoders()[SWEEP]), "switched", data.words)
         rows.append({"scores": name, "times": times, "switched_percent": switched})
-    shown = [(r["scores"], *(f"{t:.2f}" for t in r["times"].values()), f"{r['switched_percent']:.0f}") for r in rows]
-    columns = ("scores", f">{SWEEP}", ">averaged", ">% of words switched")
-    show(f"Worst cases: time by that of {DENSE}", columns, shown)
+    shown = {"scores": "scores", f">{SWEEP}": f"{SWEEP}:.2f", ">averaged": f"{AVERAGED}:.2f"}
+    records = [{**row, **row["times"]} for row in rows]
+    show_records(
+        f"Worst cases: time by that of {DENSE}", shown | {">% of words switched": "switched_percent:.0f"}, records
+    )
     most = [max(row["times"][key] for row in rows) for key in (SWEEP, AVERAGED)]
     titles = (f"worst case: time by that of {DENSE}", "the same, averaged pricing")
     return Measured(rows, [Bar(*bar, 1.5, None, True, " ×", 2) for bar in zip(titles, most, strict=True)])
@@ -152,15 +138,10 @@ def timed_decoding(args: Args) -> Iterator[Timed]:
     """Every exact decoder on the worst cases and on scores of a natural kind: words decide most."""
     g = torch.Generator().manual_seed(0)
     natural = [(6 * torch.randn(200, 25, T, generator=g), torch.randn(T, T, generator=g)) for T in (50, 320)]
-    usual = [
-        (
-            f"words decide, {len(transitions)} tags",
-            Scored([(unary, torch.full((200,), 25))], Transitions(transitions), 200, 0),
-        )
-        for unary, transitions in natural
-    ]
-    for name, data in (*usual, *worst_data()):
-        for decoder, each in exact_decoders().items():
+    lengths = torch.full((200,), 25)
+    usual = {f"words decide, {len(t)} tags": Scored([(u, lengths)], Transitions(t), 200, 0) for u, t in natural}
+    for name, data in (*usual.items(), *worst_data()):
+        for decoder, each in taggers.exact_decoders().items():
             yield Timed(f"{name}, {decoder}", partial(data.decode, **each))
 
 
@@ -203,7 +184,7 @@ def peers(args: Args) -> Measured:
 SUITE = Suite(
     "chains",
     "taggers trained on English; dense Viterbi, column generation and beams; torch-struct; worst cases; regularisation",
-    {"tagging": tagging, "peers": peers, "worst": worst, "regularisation": regularisation},
+    {"tagging": tagging, "peers": peers, "worst": worst, "regularisation": taggers.regularisation},
     [
         TREEBANKS,
         Option("xpos", "a tagger of XPOS; default: trained here, in bench/results", kind=Path),

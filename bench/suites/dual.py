@@ -22,21 +22,8 @@ from bench.artificial import make_scores, second_order
 from bench.bars import Bar
 from bench.models import is_trained
 from bench.output import LOG, Problem, show
-from bench.parsers import FOLDS, LANGUAGES, Sums, scored
-from bench.registry import (
-    BATCH_WORDS,
-    FIRST,
-    TREEBANKS,
-    Args,
-    Measured,
-    Option,
-    Suite,
-    Timed,
-    models,
-    seconds,
-    threads,
-    whole,
-)
+from bench.parsers import FOLDS, LANGUAGES, Sums, options, scored
+from bench.registry import Args, Measured, Option, Suite, Timed, seconds, whole
 from bench.suites import dual_joint
 from bench.suites.dual_tables import report_dependencies, report_koo, report_soft, report_tagger
 from bench.timing import Case, Contender, measure, timed
@@ -72,35 +59,27 @@ def koo(args: Args) -> Measured:
         for kind, methods in WAYS.items():
             missing = [fold for fold in range(folds) if not is_trained(args.models / f"{name}_{kind}_{fold}")]
             if missing:
-                LOG.print(
-                    f"{name}, {kind}: not measured: no trained parser {name}_{kind}_{missing[0]} (bench run ppc train)"
-                )
+                parser = f"{name}_{kind}_{missing[0]}"
+                LOG.print(f"{name}, {kind}: not measured: no trained parser {parser} (bench run ppc train)")
                 continue
-            for method, options in methods:
-                title = f"{name}, {kind}{', exact' if options else ''}"
-                results[title] = _decoded(name, kind, args, method, options)
+            for method, how in methods:
+                title = f"{name}, {kind}{', exact' if how else ''}"
+                results[title] = _decoded(name, kind, args, method, how)
                 LOG.print(f"{title}: {results[title]['certified']:.2f} % of {results[title]['sentences']} certified")
     return Measured(results, report_koo(results, len(KOO)))
 
 
-def _decoded(name: str, kind: str, args: Args, method: str, options: dict[str, Any]) -> dict[str, Any]:
+def _decoded(name: str, kind: str, args: Args, method: str, how: dict[str, Any]) -> dict[str, Any]:
     sums, open_ = Sums(), []
-    limits = {"time_limit": args.time_limit, "nodes": 10**6} if options else {}
+    limits = {"time_limit": args.time_limit, "nodes": 10**6} if how else {}
     for batch in scored(name, kind, args):
-        found, seconds = timed(partial(gp.decode, batch.scores, method, **options, **limits))
-        sums.add(
-            seconds=seconds,
-            sentences=len(found.heads),
-            words=int(batch.scores.lengths.sum()),
-            right=batch.right(found.heads),
-            certified=int(found.certified.sum()),
-            iterations=int(found.iterations.sum()),
-        )
+        found, seconds = timed(partial(gp.decode, batch.scores, method, **how, **limits))
+        sums.add(seconds=seconds, **batch.counts(found))
         gaps = ((found.bound - found.score) / found.score.abs().clamp(min=1))[~found.certified]
         open_ += list(zip(batch.scores.lengths[~found.certified].tolist(), gaps.tolist(), strict=True))
     return {
-        "method": f"{method}{', exact' if options else ''}",
-        "exact": bool(options),
+        "method": f"{method}{', exact' if how else ''}",
+        "exact": bool(how),
         "sentences": int(sums["sentences"]),
         "certified": sums.percent("certified", "sentences"),
         "iterations": sums["iterations"] / sums["sentences"],
@@ -183,24 +162,17 @@ SUITE = Suite(
     "dual",
     "dual decomposition on English: joint parsing, figure 5 as PNG; certificates; a batch at once; soft training",
     {"tagger": tagger, "dependencies": dependencies, "koo": koo, "batched": batched, "soft": soft},
-    [
-        TREEBANKS,
-        models("ppc"),
-        FIRST,
+    options(
         Option("words", "longest sentences of tagger", 30, whole),
         Option("words2", "longest sentences of dependencies", 20, whole),
         Option("min-count", "how often a rule must be seen", 1, whole),
         Option("no-relations", "grammars whose phrases do not know relations", False, bool),
         Option("tagger-weights", "of the tagger, to choose from", [0.5, 1.0, 2.0, 4.0], float, many=True),
         Option("arcs-weight", "of model 1's arcs against its rules", 1.0, float),
-        Option(
-            "gamma", "weights of the dependency parser, to choose from", [1.0, 2.0, 4.0, 8.0, 16.0], float, many=True
-        ),
+        Option("gamma", "weights of the parser, to choose from", [1.0, 2.0, 4.0, 8.0, 16.0], float, many=True),
         Option("tuned", "sentences, the first, by which weights are chosen", 100, whole),
-        BATCH_WORDS,
         Option("time-limit", "seconds for a batch of koo, exact", 120.0, seconds),
         Option("seeds", "of soft", 3, whole, trial=True),
-        threads(),
-    ],
+    ),
     timed=timed_batches,
 )

@@ -5,8 +5,8 @@ All that the grammars know is counted in a treebank (``gpuparse.data.grammar``);
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor
 import gpuparse as gp
 from bench.models import ENGLISH, check_trained, treebank_file
 from bench.output import LOG
+from bench.parsers import encoded, scores_of
 from bench.registry import Args
 from bench.suites.dual_tables import Convergence
 from gpuparse.constituents import tags_of
-from gpuparse.data.batches import batches_by_length, collate
+from gpuparse.data.batches import batches_by_length
 from gpuparse.data.brackets import Constituent
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.constituents import lexicalise_sentence, name_rows, tree_of
@@ -35,21 +36,12 @@ LIMITS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40, 50)
 """Iterations of figure 5."""
 
 
-@dataclass(frozen=True)
 class EdgeTagger:
     """An oracle of tags [B, n, T]: chains of trigrams, the edge around each sentence, within which it alone is seen."""
 
-    trigrams: Trigrams
-    unary: Tensor
-    lengths: Tensor
-
-    @property
-    def device(self) -> torch.device:
-        return self.unary.device
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {"tags": tuple(self.unary.shape)}
+    def __init__(self, trigrams: Trigrams, unary: Tensor, lengths: Tensor) -> None:
+        self.trigrams, self.unary, self.lengths = trigrams, unary, lengths
+        self.device, self.shapes = unary.device, {"tags": tuple(unary.shape)}
 
     def _padded(self, unary: Tensor) -> Tagger:
         padded, longer = self.trigrams.pad(unary, self.lengths)
@@ -100,18 +92,12 @@ class Trees:
     def measure(self, sentences: Sequence[Sentence]) -> dict[str, float]:
         gold = [lexicalise_sentence(sentence) for sentence in sentences]
         found = bracket_scores([made.tree for made in gold if made is not None], self.trees)
-        words = sum(map(len, sentences))
-        right = sum(
-            sum(map(int.__eq__, sentence.heads, own)) for sentence, own in zip(sentences, self.heads, strict=True)
-        )
-        return {
-            "precision": 100 * found.labelled.precision,
-            "recall": 100 * found.labelled.recall,
-            "f1": 100 * found.labelled.f1,
-            "tags": 100 * found.tags.recall,
-            "uas": 100 * right / words,
-            "without a tree": sum(tree is None for tree in self.trees),
-        }
+        pairs = zip(sentences, self.heads, strict=True)
+        right = sum(sum(map(int.__eq__, sentence.heads, own)) for sentence, own in pairs)
+        phrases = {name: 100 * getattr(found.labelled, name) for name in ("precision", "recall", "f1")}
+        none = sum(tree is None for tree in self.trees)
+        uas = 100 * right / sum(map(len, sentences))
+        return {**phrases, "tags": 100 * found.tags.recall, "uas": uas, "without a tree": none}
 
 
 def counted(args: Args) -> CountedModels:
@@ -271,44 +257,17 @@ class Dependencies:
 
     def scores(self, batch: Sequence[Sentence]) -> gp.Scores:
         """Of the dependency parser."""
-        vocabulary = self.parser.vocabulary
-        with torch.inference_mode():
-            found = self.parser.scorer(collate([vocabulary.encode(s, tree=False) for s in batch], vocabulary.chars))
-        parts = {kind: getattr(found.scores, kind) for kind in found.scores.second_order}
-        return gp.Scores(found.scores.arcs, found.scores.lengths, **parts)
+        return scores_of(self.parser, encoded(self.parser, batch))
 
     def joint(self, one: Lexicalized, other: gp.Scores, weight: float) -> DualDecomposition:
-        return constituents_and_dependencies(
-            one.grammar, one.tags, one.arcs, other, weight=weight, iterations=ITERATIONS
-        )
+        how: dict[str, Any] = {"weight": weight, "iterations": ITERATIONS}
+        return constituents_and_dependencies(one.grammar, one.tags, one.arcs, other, **how)
 
 
 def restricted(one: Lexicalized, heads: Tensor) -> Lexicalized:
     """Model 1 with nothing but the arcs of a tree."""
     kept = heads[:, None] == torch.arange(heads.shape[1])[:, None]
     return replace(one, arcs=one.arcs.masked_fill(~kept, -torch.inf))
-
-
-def _measured(both: Dependencies, parts: Sequence[Sequence[Sentence]], weight: float) -> Iterator[dict[str, Any]]:
-    """Batch by batch, what each system finds."""
-    for number, batch in enumerate(parts):
-        one, other = both.grammar(batch), both.scores(batch)
-        alone = one.best({}).structures
-        heads = gp.decode(other, "eisner", projective=True).heads
-        hard = restricted(one, heads).best({}).structures
-        hard, none = or_else(hard, alone)  # where the grammar has no tree of these arcs, model 1's own
-        decomposition = both.joint(one, other, weight)
-        recorded = Recorded(decomposition, len(batch))
-        found = decomposition.run()
-        yield {
-            "batch": batch,
-            "systems": {"model 1": alone, "hard constraint": hard, "joint": found.structures},
-            "heads": heads,
-            "none": none,
-            "found": found,
-            "recorded": recorded,
-        }
-        LOG.print(f"dependencies: {number + 1} of {len(parts)} batches")
 
 
 def dependencies(args: Args) -> dict[str, Any]:
@@ -329,14 +288,20 @@ def dependencies(args: Args) -> dict[str, Any]:
     limited = {limit: Trees() for limit in LIMITS}
     same = dict.fromkeys(LIMITS, 0)
     convergence, right, none = Convergence(), 0, 0
-    for here in _measured(both, parts, weight):
-        batch, recorded = here["batch"], here["recorded"]
-        for name, structures in here["systems"].items():
+    for number, batch in enumerate(parts):
+        one, other = both.grammar(batch), both.scores(batch)
+        alone = one.best({}).structures
+        heads = gp.decode(other, "eisner", projective=True).heads
+        hard, without = or_else(restricted(one, heads).best({}).structures, alone)  # without a tree: model 1's own
+        decomposition = both.joint(one, other, weight)
+        recorded = Recorded(decomposition, len(batch))
+        found = decomposition.run()
+        for name, structures in zip(systems, (alone, hard, found.structures), strict=True):
             systems[name].add(structures["tree"], grammar, batch, structures["heads"])
-        none += here["none"]
-        own = here["heads"]
-        right += sum(sum(map(int.__eq__, s.heads, own[b, 1 : len(s) + 1].tolist())) for b, s in enumerate(batch))
-        convergence.add(here["found"])
+        none += without
+        right += sum(sum(map(int.__eq__, s.heads, heads[b, 1 : len(s) + 1].tolist())) for b, s in enumerate(batch))
+        convergence.add(found)
+        LOG.print(f"dependencies: {number + 1} of {len(parts)} batches")
         last = recorded.after(ITERATIONS)
         for limit in LIMITS:
             tree = recorded.after(limit)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bench.bars import Bar
-from bench.output import cells, plot, show
+from bench.output import plot, show, show_records, titled
 from bench.registry import Args
 from gpuparse.dual import Agreement
 
@@ -58,34 +58,40 @@ def less(title: str, one: float, other: float, aim: float | None = None) -> Bar:
     return Bar(title, one - other, 0.0, aim, unit=" points", digits=2)
 
 
+SHOWN = {
+    "": "title",
+    ">P": "precision:.2f",
+    ">R": "recall:.2f",
+    ">F1": "f1:.2f",
+    ">UAS": "uas:.2f",
+    ">tags": "tags:.2f",
+}
+"""Columns of tables 2 and 3."""
+
+
 def report_tagger(found: Results) -> list[Bar]:
     bars = report_iterations("tagger", found)
     title = f"Table 3: {found['sentences']} sentences, {found['rules']} rules, weight of the tagger {found['weight']:g}"
-    rows = []
-    for name in ("fixed tags", "parser alone", "joint"):
-        figures = cells(found[name], ("precision", "recall", "f1", "tags"))
-        rows.append((name, *figures, found[name]["without a tree"], " / ".join(map(str, PAPER_3.get(name, ())))))
-    rows.append(("tagger alone", "", "", "", f"{found['tagger alone']:.2f}", "", ""))
-    show(title, ("", ">P", ">R", ">F1", ">tags", ">no tree", "paper P, R, F1, tags"), rows)
-    joint = found["joint"]
+    joint, fixed, alone = (found[name] for name in ("joint", "fixed tags", "parser alone"))
+    systems = {"fixed tags": fixed, "parser alone": alone, "joint": joint}
+    columns = SHOWN | {">no tree": "without a tree", "paper P, R, F1, tags": "paper"}
+    del columns[">UAS"]
+    rows = titled(systems | {"tagger alone": {"tags": found["tagger alone"]}}, lambda name: PAPER_3.get(name, ()))
+    show_records(title, columns, rows)
     return [
         *bars,
-        less("tagger: F1 of joint less that of fixed tags", joint["f1"], found["fixed tags"]["f1"], 0.4),
-        less("tagger: tags of joint less those of the parser alone", joint["tags"], found["parser alone"]["tags"]),
+        less("tagger: F1 of joint less that of fixed tags", joint["f1"], fixed["f1"], 0.4),
+        less("tagger: tags of joint less those of the parser alone", joint["tags"], alone["tags"]),
     ]
 
 
 def report_dependencies(found: Results, args: Args) -> list[Bar]:
     bars = report_iterations("dependencies", found)
     title = f"Table 2: {found['sentences']} sentences, {found['rules']} rules, gamma {found['gamma']:g}"
-    rows = [
-        (name, *cells(found[name], ("precision", "recall", "f1", "uas", "tags")), " / ".join(map(str, paper)))
-        for name, paper in PAPER_2.items()
-    ]
-    rows.append(("dependency parser", "", "", "", f"{found['dependency parser']['uas']:.2f}", "", ""))
-    show(title, ("", ">P", ">R", ">F1", ">UAS", ">tags", "paper P, R, F1, UAS"), rows)
-    limits = [(row["iterations"], *cells(row, ("f1", "certificates", "match"), ".1f")) for row in found["by_limit"]]
-    show("Figure 5: by the limit of iterations", (">K", ">F1", ">% certificates", ">% match"), limits)
+    rows = {name: found[name] for name in (*PAPER_2, "dependency parser")}
+    show_records(title, SHOWN | {"paper P, R, F1, UAS": "paper"}, titled(rows, lambda name: PAPER_2.get(name, ())))
+    limits = {">K": "iterations", ">F1": "f1:.1f", ">% certificates": "certificates:.1f", ">% match": "match:.1f"}
+    show_records("Figure 5: by the limit of iterations", limits, found["by_limit"])
     plot(args.out / "dual_figure5.png", [lambda axes: draw(found["by_limit"], axes)])
     joint = found["joint"]
     for name in ("model 1", "hard constraint"):
@@ -96,9 +102,9 @@ def report_dependencies(found: Results, args: Args) -> list[Bar]:
 
 def report_koo(tables: dict[str, Results], languages: int) -> list[Bar]:
     """Print certificates; what was measured of fewer languages than that is no answer."""
-    shown = {">% certified": "certified", ">iterations": "iterations", ">/s": "per_second", ">UAS": "uas"}
-    rows = [(title, r["method"], r["sentences"], *cells(r, shown.values())) for title, r in tables.items()]
-    show("Non-projective trees, all lengths", ("", "method", ">sentences", *shown), rows)
+    shown = {"": "title", "method": "method", ">sentences": "sentences", ">% certified": "certified:.2f"}
+    shown |= {">iterations": "iterations:.2f", ">/s": "per_second:.2f", ">UAS": "uas:.2f"}
+    show_records("Non-projective trees, all lengths", shown, titled(tables))
     bars = []
     for kind in ("both", "trilinear"):
         for exact, must, aim in ((False, 96.0, 99.0), (True, 100.0, None)):

@@ -61,10 +61,7 @@ def score_of(arcs: Tensor) -> Callable[[Tensor], Results]:
 
 def plain_sums(log_partition: generic.LogPartition, arcs: Tensor, single_root: bool) -> tuple[Tensor, Tensor]:
     lengths = full(arcs)
-    return (
-        log_partition(arcs, lengths, single_root),
-        generic.marginals(log_partition, arcs, lengths, single_root),
-    )
+    return log_partition(arcs, lengths, single_root), generic.marginals(log_partition, arcs, lengths, single_root)
 
 
 def our_sums(
@@ -191,31 +188,19 @@ class Task:
     """By the plain torch path, in float64."""
 
 
+def true_sums(log_partition: generic.LogPartition) -> Callable[[Tensor, bool], Results]:
+    return lambda arcs, root: sums(plain_sums(log_partition, arcs.double(), root))
+
+
+def true_best(find: Callable[[Tensor, Tensor, bool], Tensor]) -> Callable[[Tensor, bool], Results]:
+    return lambda arcs, root: score_of(arcs)(find(arcs, full(arcs), root))
+
+
 TASKS = {
-    "projective sums": Task(
-        "log Z + marginals, projective",
-        True,
-        projective_sums,
-        lambda arcs, root: sums(plain_sums(eisner.log_partition, arcs.double(), root)),
-    ),
-    "projective best": Task(
-        "best projective tree",
-        True,
-        projective_best,
-        lambda arcs, root: score_of(arcs)(eisner.argmax(arcs, full(arcs), root)),
-    ),
-    "mst": Task(
-        "best non-projective tree",
-        False,
-        spanning_trees,
-        lambda arcs, root: score_of(arcs)(plain_mst.mst(arcs, full(arcs), root)),
-    ),
-    "sums": Task(
-        "log Z + marginals, non-projective",
-        False,
-        all_sums,
-        lambda arcs, root: sums(plain_sums(matrix_tree.log_partition, arcs.double(), root)),
-    ),
+    "projective sums": Task("log Z + marginals, projective", True, projective_sums, true_sums(eisner.log_partition)),
+    "projective best": Task("best projective tree", True, projective_best, true_best(eisner.argmax)),
+    "mst": Task("best non-projective tree", False, spanning_trees, true_best(plain_mst.mst)),
+    "sums": Task("log Z + marginals, non-projective", False, all_sums, true_sums(matrix_tree.log_partition)),
 }
 
 
@@ -241,12 +226,8 @@ def speed(args: Args) -> Measured:
             cases += group
     for problem in problems:
         OUT.print(f"DISAGREES  {problem['where']}: {problem['what']}")
-    data = {
-        "dtypes": DTYPES,
-        "tolerances": TOLERANCE,
-        "timings": [record for case in cases for record in case.as_json()],
-        "disagreements": problems,
-    }
+    timings = [record for case in cases for record in case.as_json()]
+    data = {"dtypes": DTYPES, "tolerances": TOLERANCE, "timings": timings, "disagreements": problems}
     wrong = none_of("results of gpuparse that are not those of plain torch", sum(p["ours"] for p in problems))
     return Measured(data, [wrong, *(bars_of(cases) if args.bars else [])])
 

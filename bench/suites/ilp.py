@@ -15,13 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import Bar
-from bench.commands import parse_summary, run
+from bench.commands import timed_parse
 from bench.models import ENGLISH, treebank_file
-from bench.output import LOG, OUT, figure, show
+from bench.output import LOG, OUT, figure, show, show_records
 from bench.registry import FIRST, TREEBANKS, Args, Measured, Option, Suite, models, repeats, threads
 from bench.registry import seconds as above_zero
 from bench.suites.ilp_models import RUNS, Scored, scored, train_run
-from bench.suites.ilp_solving import BUCKETS, Times, breaks, mean, parse_all, percentile, prune, sign_test, times_of
+from bench.suites.ilp_solving import (
+    BUCKETS,
+    Times,
+    breaks,
+    mean,
+    parse_all,
+    percentile,
+    percents,
+    prune,
+    sign_test,
+    times_of,
+)
 from bench.suites.parser import blanked
 from gpuparse import lp
 from gpuparse.data.conllu import read_conllu, write_conllu
@@ -45,35 +56,24 @@ def accuracy(args: Args) -> Measured:
         constraints = constraints_of(name, args)
         LOG.print(f"accuracy: {RUNS[name].title}")
         found = parse_all(items_of(name, args), constraints, args.time_limit)
-        bl, cnstr = found.before.percent(), found.after.percent()
-        p = sign_test(found.better, found.worse)
+        bl, cnstr, counted = percents(found.before), percents(found.after), found.counts
+        sentences, words = (int(found.before[name]) for name in ("sentences", "words"))
+        p = sign_test(counted["better"], counted["worse"])
         rows.append((RUNS[name].title, "bl", *(f"{value:.2f}" for value in bl.values())))
-        anew = f"{100 * found.needed / max(found.before.sentences, 1):.1f} %"
-        counts = (f"{p:.2g}", anew, found.infeasible, found.not_proven)
+        anew = f"{100 * counted['solved_anew'] / max(sentences, 1):.1f} %"
+        counts = (f"{p:.2g}", anew, counted["infeasible"], counted["not_proven"])
         rows.append(("", "cnstr", *(f"{value:.2f}" for value in cnstr.values()), *counts))
         if found.conflicts:
             LOG.print("infeasible: " + " | ".join(found.conflicts))
-        satisfied = 100 * (1 - found.breaking / max(found.before.sentences, 1))
+        satisfied = 100 * (1 - counted["breaking"] / max(sentences, 1))
         must = 100.0 if name in HARD else None
-        text = f"hard constraints satisfied, {found.infeasible} proven impossible, {RUNS[name].title}"
+        text = f"hard constraints satisfied, {counted['infeasible']} proven impossible, {RUNS[name].title}"
         bars.append(Bar(text, satisfied, must, unit=" %", digits=2))
         must, aim = (0.0, 0.3) if name == "dutch" else (None, None)
         bars.append(Bar(f"LAS by constraints, {RUNS[name].title}", cnstr["LAS"] - bl["LAS"], must, aim, digits=2))
-        data[name] = {
-            "bl": bl,
-            "cnstr": cnstr,
-            "p": p,
-            "better": found.better,
-            "worse": found.worse,
-            "sentences": found.before.sentences,
-            "words": found.before.words,
-            "solved_anew": found.needed,
-            "infeasible": found.infeasible,
-            "not_proven": found.not_proven,
-            "breaking": found.breaking,
-            "conflicts": found.conflicts,
-            "constraints": [vars(each) for each in found.broken],
-        }
+        figures = {"bl": bl, "cnstr": cnstr, "p": p, "sentences": sentences, "words": words, **counted}
+        broken = [vars(each) for each in found.broken]
+        data[name] = {**figures, "conflicts": found.conflicts, "constraints": broken}
     rows.append(("the paper", "bl", "84.6", "88.9", "27.7", "42.2"))
     rows.append(("", "cnstr", "85.1", "89.4", "29.7", "43.8", "< 0.001"))
     columns = (">LAS", ">UAS", ">LC", ">UC", ">p (sign)", ">solved anew", ">infeasible", ">not proven")
@@ -119,10 +119,7 @@ def print_times(title: str, times: Sequence[Times], limit: float) -> None:
     def row(text: str, values: Iterable[float | None], factor: float = 1.0) -> None:
         rows.append((text, *(figure(None if value is None else factor * value) for value in values)))
 
-    def counts(text: str, values: Iterable[int]) -> None:
-        rows.append((text, *values))
-
-    counts("sentences", (len(t.every) for t in times))
+    rows.append(("sentences", *(len(t.every) for t in times)))
     row("gp.mst, ms", (mean(t.mst) for t in times), 1000)
     row("ufal.chu-liu-edmonds, ms", (mean(t.ufal) for t in times), 1000)
     row("– the paper's CLE, ms", PAPER_CLE, 1000)
@@ -130,13 +127,13 @@ def print_times(title: str, times: Sequence[Times], limit: float) -> None:
     row("– the paper, ms", PAPER, 1000)
     row("  iterations", (mean(t.every_iterations) for t in times))
     row("  – the paper", PAPER_ITERATIONS)
-    counts("sentences that break a constraint", (len(t.needed) for t in times))
+    rows.append(("sentences that break a constraint", *(len(t.needed) for t in times)))
     row("  solved anew, ms", (mean(t.needed) for t in times), 1000)
     row("  – the slowest, ms", (max(t.needed, default=None) for t in times), 1000)
     row("  iterations", (mean(t.needed_iterations) for t in times))
-    counts("  – the most", (max(t.needed_iterations, default=0) for t in times))
-    counts(f"took {limit:g} s or more", (sum(s >= limit for s in (*t.every, *t.needed)) for t in times))
-    counts("– the paper, 120 s", PAPER_LONG)
+    rows.append(("  – the most", *(max(t.needed_iterations, default=0) for t in times)))
+    rows.append((f"took {limit:g} s or more", *(sum(s >= limit for s in (*t.every, *t.needed)) for t in times)))
+    rows.append(("– the paper, 120 s", *PAPER_LONG))
     columns = ("words", *(f">{length_of(p)}" for p in range(len(BUCKETS))))
     show(f"{title}: runtime (Table 2), means", columns, rows)
 
@@ -154,27 +151,16 @@ def pruning(args: Args) -> Measured:
                 items.append(item)
             else:
                 right += sum(item.right(*item.start)[1])
-        rows = [
-            prune(items, constraints, args.time_limit, q, k, grow) | {"grow": grow}
-            for grow in (False, True)
-            for q, k in PRUNING
-        ]
-        for row in rows:
-            row["LAS"] = 100 * (right + row.pop("right")) / max(words, 1)
-        shown = [
-            (
-                "grown until proven" if row["grow"] else "as it is",
-                *(row[what] or "all" for what in ("heads", "labels")),
-                f"{row['LAS']:.2f}",
-                figure(row["seconds"]),
-                f"{row['certified_percent']:.1f}",
-                row["without_tree"],
-            )
-            for row in rows
-        ]
-        columns = (">heads", ">labels", ">LAS", ">seconds", ">% certified", ">without a tree")
+        rows: list[dict[str, Any]] = []
+        for grow in (False, True):
+            for q, k in PRUNING:
+                row = prune(items, q, k, constraints=constraints, limit=args.time_limit, grow=grow)
+                las = 100 * (right + row.pop("right")) / max(words, 1)
+                rows.append({**row, "grow": grow, "program": "grown until proven" if grow else "as it is", "LAS": las})
+        columns = {"": "program", ">heads (–: all)": "heads", ">labels": "labels", ">LAS": "LAS:.2f"}
+        columns |= {">seconds": "seconds:~", ">% certified": "certified_percent:.1f", ">without a tree": "without_tree"}
         title = f"{RUNS[name].title}: {len(items):,} sentences solved anew, by what a program begins with (Table 3)"
-        show(title, ("", *columns), shown)
+        show_records(title, columns, rows)
         data[name] = rows
         proven = min(row["certified_percent"] for row in rows if row["grow"])
         bars.append(Bar(f"certified where grown, the least, {RUNS[name].title}", proven, unit=" %"))
@@ -193,8 +179,7 @@ def wall(args: Args) -> Measured:
         for number in range(args.repeats):
             for way, options in ways.items():
                 LOG.print(f"gpuparse parse {way} constraints, {number + 1} of {args.repeats}")
-                done = run("parse", model, blank, "-o", output, "--threads", str(args.threads), *options)
-                records[way].append(parse_summary(done.stderr) | {"command_seconds": done.seconds})
+                records[way].append(timed_parse(model, blank, *options, output=output, threads=args.threads))
     seconds = {way: statistics.median(r["command_seconds"] for r in each) for way, each in records.items()}
     parsing = {way: statistics.median(r["seconds"] for r in each) for way, each in records.items()}
     title = f"gpuparse parse, the whole English dev file, medians of {args.repeats}"

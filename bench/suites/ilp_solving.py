@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 import gpuparse as gp
+from bench.parsers import Sums
 from bench.suites.ilp_models import Scored
 from bench.timing import timed
 from gpuparse import lp
@@ -22,33 +24,15 @@ except ImportError:
 BUCKETS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, 50), (51, 10**9))
 
 
-@dataclass
-class Counts:
-    """Words and sentences that a system got right."""
+def count(sums: Sums, heads: Sequence[bool], labelled: Sequence[bool]) -> None:
+    """Add a sentence: which of its words have the right head, and which the right label as well."""
+    sums.add(words=len(heads), sentences=1, UAS=sum(heads), LAS=sum(labelled), UC=all(heads), LC=all(labelled))
 
-    words: int = 0
-    sentences: int = 0
-    heads: int = 0
-    labelled: int = 0
-    whole_heads: int = 0
-    whole_labelled: int = 0
 
-    def add(self, heads: Sequence[bool], labelled: Sequence[bool]) -> None:
-        self.words += len(heads)
-        self.sentences += 1
-        self.heads += sum(heads)
-        self.labelled += sum(labelled)
-        self.whole_heads += all(heads)
-        self.whole_labelled += all(labelled)
-
-    def percent(self) -> dict[str, float]:
-        per_word, per_sentence = 100 / max(self.words, 1), 100 / max(self.sentences, 1)
-        return {
-            "LAS": per_word * self.labelled,
-            "UAS": per_word * self.heads,
-            "LC": per_sentence * self.whole_labelled,
-            "UC": per_sentence * self.whole_heads,
-        }
+def percents(sums: Sums) -> dict[str, float]:
+    """Of words and of sentences that are right."""
+    of = {"LAS": "words", "UAS": "words", "LC": "sentences", "UC": "sentences"}
+    return {name: sums.percent(name, total) for name, total in of.items()}
 
 
 @dataclass
@@ -65,14 +49,12 @@ class Broken:
 class Outcome:
     """One treebank parsed without constraints and under them."""
 
-    before: Counts = field(default_factory=Counts)
-    after: Counts = field(default_factory=Counts)
-    better: int = 0  # words right only under constraints
-    worse: int = 0
-    needed: int = 0  # sentences whose tree broke a constraint
-    infeasible: int = 0  # proven: they keep their tree
-    not_proven: int = 0
-    breaking: int = 0  # that break a hard constraint and were not proven infeasible
+    before: Sums = field(default_factory=Sums)
+    after: Sums = field(default_factory=Sums)
+    counts: Counter[str] = field(default_factory=Counter)
+    """better, worse: words right only under constraints, or only without. Sentences: solved_anew, whose tree broke a
+    constraint; infeasible, proven to be, which keep their tree; not_proven; breaking, which break a hard constraint and
+    were not proven infeasible."""
     broken: list[Broken] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
 
@@ -119,27 +101,26 @@ def parse_all(items: Iterable[Scored], constraints: Sequence[lp.Constraint], lim
     for item in items:
         before = after = item.start
         if any(breaks(constraint, item, before) for constraint in constraints):
-            outcome.needed += 1
+            outcome.counts["solved_anew"] += 1
             answer, _ = solve(item, constraints, limit, start=item.start)
             impossible = answer.heads is None and answer.certified
-            outcome.infeasible += impossible
-            outcome.not_proven += not answer.certified
+            outcome.counts.update(infeasible=impossible, not_proven=not answer.certified)
             if impossible:
                 outcome.conflicts.append("; ".join(answer.conflict))
             if answer.heads is not None and answer.labels is not None:
                 after = answer.heads, answer.labels
             hard = any(breaks(constraint, item, after, hard=True) for constraint in constraints)
-            outcome.breaking += hard and not impossible
+            outcome.counts["breaking"] += hard and not impossible
         gold = [-1, *item.gold_heads], [-1, *(item.words.labels.get(name, -1) for name in item.gold_labels)]
-        for count, constraint in zip(outcome.broken, constraints, strict=True):
-            count.gold += breaks(constraint, item, gold)
-            count.before += breaks(constraint, item, before)
-            count.after += breaks(constraint, item, after)
-        (heads, labelled), (new_heads, new_labelled) = item.right(*before), item.right(*after)
-        outcome.before.add(heads, labelled)
-        outcome.after.add(new_heads, new_labelled)
-        outcome.better += sum(b and not a for a, b in zip(labelled, new_labelled, strict=True))
-        outcome.worse += sum(a and not b for a, b in zip(labelled, new_labelled, strict=True))
+        for broken, constraint in zip(outcome.broken, constraints, strict=True):
+            broken.gold += breaks(constraint, item, gold)
+            broken.before += breaks(constraint, item, before)
+            broken.after += breaks(constraint, item, after)
+        one, other = item.right(*before), item.right(*after)
+        count(outcome.before, *one)
+        count(outcome.after, *other)
+        pairs = Counter(zip(one[1], other[1], strict=True))
+        outcome.counts.update(better=pairs[False, True], worse=pairs[True, False])
     return outcome
 
 
@@ -189,23 +170,16 @@ def times_of(items: Iterable[Scored], constraints: Sequence[lp.Constraint], limi
     return times
 
 
-def prune(
-    items: Sequence[Scored],
-    constraints: Sequence[lp.Constraint],
-    limit: float,
-    q: int | None,
-    k: int | None,
-    grow: bool,
-) -> dict[str, Any]:
-    right, total, certified, without = 0, 0.0, 0, 0
+def prune(items: Sequence[Scored], q: int | None, k: int | None, **how: Any) -> dict[str, Any]:
+    """What comes of programs that begin with so many heads and labels; ``how``: as of ``solve``."""
+    sums = Sums()
     for item in items:
-        sizes = {"heads": q or len(item) + 1, "labels": k or len(item.names)}
-        answer, seconds = solve(item, constraints, limit, start=item.start, grow=grow, **sizes)
-        total += seconds
-        certified += answer.certified
-        without += answer.heads is None
+        sizes: dict[str, Any] = {"heads": q or len(item) + 1, "labels": k or len(item.names)}
+        answer, seconds = solve(item, start=item.start, **sizes, **how)
         tree = item.start if answer.heads is None or answer.labels is None else (answer.heads, answer.labels)
-        right += sum(item.right(*tree)[1])
-    percent = 100 * certified / max(len(items), 1)
-    figures = {"right": right, "seconds": total, "certified_percent": percent, "without_tree": without}
-    return {"heads": q, "labels": k} | figures
+        sums.add(
+            seconds=seconds, certified=answer.certified, none=answer.heads is None, right=sum(item.right(*tree)[1])
+        )
+    percent = 100 * sums["certified"] / max(len(items), 1)
+    figures = {"seconds": sums["seconds"], "certified_percent": percent, "without_tree": int(sums["none"])}
+    return {"heads": q, "labels": k, "right": sums["right"], **figures}

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bench.bars import Bar, none_of
 from bench.commands import COMMAND, TINY, failure, settings
@@ -116,8 +116,7 @@ class Parsing:
         return found + [path.name for path in target.parent.iterdir() if path != target]
 
 
-@dataclass
-class Kill:
+class Kill(NamedTuple):
     """One of them."""
 
     seconds: float  # after the command's start
@@ -135,8 +134,7 @@ class Run:
     seconds: float = 0.0
 
 
-@dataclass
-class Undisturbed:
+class Undisturbed(NamedTuple):
     """How long a run takes until the first thing is saved, and in all."""
 
     target: Path
@@ -233,12 +231,9 @@ def kill_and_resume(args: Args) -> Measured:
         parsing = Parsing(normal["train"].target, corpus)
         normal["parse"] = undisturbed(parsing, scratch / "undisturbed-parse" / "parsed.conllu")
         jobs: list[Job] = [training, parsing]
+        wanted = [(job, number) for number in range(1, args.runs + 1) for job in jobs]
         with ThreadPoolExecutor(args.jobs) as workers:
-            waiting = [
-                workers.submit(disturbed, job, number, scratch, args.seed, normal[job.name])
-                for number in range(1, args.runs + 1)
-                for job in jobs
-            ]
+            waiting = [workers.submit(disturbed, *each, scratch, args.seed, normal[each[0].name]) for each in wanted]
             try:
                 runs = [each.result() for each in waiting]
             except BaseException:

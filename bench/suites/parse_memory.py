@@ -15,9 +15,9 @@ from random import Random
 from typing import Any
 
 from bench.bars import Bar
-from bench.commands import TINY, parse_summary, run
+from bench.commands import TINY, timed_parse
 from bench.models import train
-from bench.output import LOG, Problem, figure, show
+from bench.output import LOG, Problem, show_records
 from bench.registry import Args, Measured, Option, Suite, at_least, threads, whole
 from gpuparse.data.artificial import artificial_treebank
 
@@ -42,17 +42,11 @@ def write_corpus(path: Path, texts: Sequence[str], sentences: int) -> None:
 
 def parse(model: Path, corpus: Path, output: Path, threads: int) -> dict[str, Any]:
     """Parse a file and watch the memory."""
-    done = run("parse", model, corpus, "-o", output, "--threads", str(threads), watch=True)
-    if done.peak is None:
+    found = timed_parse(model, corpus, output=output, threads=threads)
+    if found["peak_megabytes"] is None:
         raise Problem("the memory of a process can be watched on Linux only (/proc)")
-    summary = parse_summary(done.stderr)
-    return summary | {
-        "peak_megabytes": done.peak,
-        "command_seconds": done.seconds,
-        "sentences_per_second": summary["sentences"] / summary["seconds"] if summary["seconds"] else None,
-        "input_bytes": corpus.stat().st_size,
-        "resident_megabytes": done.resident,
-    }
+    rate = found["sentences"] / found["seconds"] if found["seconds"] else None
+    return found | {"sentences_per_second": rate, "input_bytes": corpus.stat().st_size}
 
 
 def memory(args: Args) -> Measured:
@@ -69,17 +63,10 @@ def memory(args: Args) -> Measured:
             LOG.print(f"gpuparse parse, {sentences:,} sentences, {corpus.stat().st_size / 1e6:,.0f} MB")
             records.append(parse(model, corpus, output, args.threads))
             output.unlink()
-    columns = (">sentences", ">words", ">MB of input", ">peak MB", ">seconds", ">sentences/s", ">words/s")
-    rows = [
-        (
-            *(record[key] for key in ("sentences", "words")),
-            figure(record["input_bytes"] / 1e6),
-            f"{record['peak_megabytes']:,.1f}",
-            *(figure(record[key]) for key in ("seconds", "sentences_per_second", "words_per_second")),
-        )
-        for record in records
-    ]
-    show("gpuparse parse", columns, rows)
+    columns = {">sentences": "sentences", ">words": "words", ">bytes of input": "input_bytes:~"}
+    columns |= {">peak MB": "peak_megabytes:,.1f", ">seconds": "seconds:~"}
+    columns |= {">sentences/s": "sentences_per_second:~", ">words/s": "words_per_second:~"}
+    show_records("gpuparse parse", columns, records)
     small, large = (record["peak_megabytes"] for record in records)
     more = 100 * (large / small - 1)
     return Measured(records, [Bar("more memory for the large file", more, MUST, most=True, unit=" %")])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import Bar
-from bench.commands import parse_summary, run
+from bench.commands import run, timed_parse
 from bench.models import ENGLISH, HUNGARIAN, Treebank, train, treebank_file
 from bench.output import LOG, OUT, RESULTS, Problem
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, repeats, threads, whole
@@ -66,16 +66,11 @@ def training_figures(model: Path) -> dict[str, Any]:
     evaluating = sum(record.get("dev_seconds", 0.0) for record in epochs)
     steps = end["seconds"] - evaluating
     return {
-        "seconds": end["seconds"],
+        **{name: start[name] for name in ("parameters", "threads", "sentences", "words", "config")},
+        **{name: end[name] for name in ("seconds", "best")},
         "evaluating_seconds": evaluating,
         "inference_percent": 100 * end["inference_share"] * end["seconds"] / steps,
         "epochs": len(epochs),
-        "best": end["best"],
-        "parameters": start["parameters"],
-        "threads": start["threads"],
-        "sentences": start["sentences"],
-        "words": start["words"],
-        "config": start["config"],
     }
 
 
@@ -104,8 +99,7 @@ def measure_parse(args: Args, model: Path, blank: Path, output: Path) -> list[di
     records = []
     for number in range(args.repeats):
         LOG.print(f"gpuparse parse, {args.copies} copies of the dev file, {number + 1} of {args.repeats}")
-        done = run("parse", model, *[blank] * args.copies, "-o", output, "--threads", str(args.threads), watch=True)
-        records.append(parse_summary(done.stderr) | {"command_seconds": done.seconds, "peak_megabytes": done.peak})
+        records.append(timed_parse(model, *[blank] * args.copies, output=output, threads=args.threads))
     return records
 
 

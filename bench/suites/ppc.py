@@ -15,22 +15,8 @@ from typing import Any
 import gpuparse as gp
 from bench.bars import Bar
 from bench.output import LOG
-from bench.parsers import KINDS, LANGUAGES, Sums, fresh, pairs, scored, train_parsers
-from bench.registry import (
-    BATCH_WORDS,
-    FIRST,
-    TIME_LIMIT,
-    TREEBANKS,
-    Args,
-    Measured,
-    Option,
-    Suite,
-    Timed,
-    languages,
-    models,
-    threads,
-    whole,
-)
+from bench.parsers import LANGUAGES, Sums, fresh, options, pairs, scored, train_parsers
+from bench.registry import TIME_LIMIT, Args, Measured, Option, Suite, Timed, whole
 from bench.suites.ppc_tables import Results, report1, report2, report3
 from bench.timing import timed
 from gpuparse.lp.grandparents import POLYTOPES
@@ -52,7 +38,7 @@ def off_by(found: gp.Parse, whole_: gp.Parse) -> float:
 def relaxed(name: str, kind: str, args: Args) -> dict[str, Any]:
     """Brute force and parse, price and cut on the sentences of a language, batch by batch."""
     count, rows = Sums(), []
-    apart = objective = 0.0
+    apart = 0.0
     for batch in scored(name, kind, args, most=args.words):
         scores, lengths = batch.scores, batch.scores.lengths
         legal = int(legal_triples("grandparents", lengths, scores.arcs.shape[1]).sum())
@@ -60,22 +46,8 @@ def relaxed(name: str, kind: str, args: Args) -> dict[str, Any]:
         tight, of_tight = decode(scores, "ppc", threads=1)
         whole_, brute = decode(scores, "lp", polytope="all", lazy_rows=args.lazy_rows)
         apart = max(apart, off_by(found, whole_))
-        objective += float(found.stats["relaxed"].sum())
-        count.add(
-            sentences=len(lengths),
-            words=int(lengths.sum()),
-            legal=legal,
-            seconds=seconds,
-            tight=of_tight,
-            brute=brute,
-            scored=int(found.stats["scored"].sum()),
-            added=int(found.stats["added"].sum()),
-            scored_tight=int(tight.stats["scored"].sum()),
-            integral=int(found.stats["integral"].sum()),
-            integral_tight=int(tight.stats["integral"].sum()),
-            iterations=int(found.iterations.sum()),
-            right=batch.right(found.heads),
-        )
+        count.add(legal=legal, seconds=seconds, tight=of_tight, brute=brute, **batch.counts(found))
+        count.add(**{f"{name}_tight": float(tight.stats[name].sum()) for name in ("scored", "integral")})
         rows.append((float(lengths.double().mean()), seconds / len(lengths), brute / len(lengths)))
         LOG.print(f"{name}, {kind}: {int(count['sentences'])} sentences, longest {int(lengths.max())}")
     sentences = count["sentences"]
@@ -87,10 +59,10 @@ def relaxed(name: str, kind: str, args: Args) -> dict[str, Any]:
         "scored": count.percent("scored", "legal"),
         "scored_tight": count.percent("scored_tight", "legal"),
         "added": count.percent("added", "legal"),
-        "objective": objective / sentences,
+        "objective": count["relaxed"] / sentences,
         "objective_difference": apart,
-        "integral": 100 * count["integral"] / sentences,
-        "integral_tight": 100 * count["integral_tight"] / sentences,
+        "integral": count.percent("integral", "sentences"),
+        "integral_tight": count.percent("integral_tight", "sentences"),
         "uas": count.percent("right", "words"),
         "iterations": count["iterations"] / sentences,
         "by_length": rows,
@@ -106,13 +78,7 @@ def polytopes(name: str, kind: str, args: Args) -> dict[str, Any]:
             found, seconds = decode(batch.scores, "lp", polytope=polytope)
             if polytope == "tight":
                 apart = max(apart, off_by(decode(batch.scores, "ppc", threads=1)[0], found))
-            count.add(
-                sentences=len(batch.heads),
-                words=int(batch.scores.lengths.sum()),
-                seconds=seconds,
-                integral=int(found.stats["integral"].sum()),
-                right=batch.right(found.heads),
-            )
+            count.add(seconds=seconds, **batch.counts(found))
     return {
         polytope: {
             "ratio": counts["arcgp"]["seconds"] / count["seconds"],
@@ -130,17 +96,8 @@ def proven(name: str, kind: str, args: Args) -> dict[str, Any]:
     for batch in scored(name, kind, args):
         found, seconds = decode(batch.scores, "ppc", exact=True, time_limit=args.time_limit)
         of_all, _ = decode(batch.scores, "ppc", polytope="all", time_limit=args.time_limit)
-        count.add(
-            integral_all=int(of_all.stats["integral"].sum()),
-            sentences=len(found.heads),
-            words=int(batch.scores.lengths.sum()),
-            seconds=seconds,
-            certified=int(found.certified.sum()),
-            integral=int(found.stats["integral"].sum()),
-            branched=int((found.stats["branches"] > 0).sum()),
-            branches=int(found.stats["branches"].sum()),
-            right=batch.right(found.heads),
-        )
+        more = {"integral_all": of_all.stats["integral"], "branched": found.stats["branches"] > 0}
+        count.add(seconds=seconds, **batch.counts(found), **{name: float(x.sum()) for name, x in more.items()})
     return {
         "sentences": int(count["sentences"]),
         "certified": count.percent("certified", "sentences"),
@@ -169,8 +126,8 @@ def train(args: Args) -> Measured:
 def timed_decoding(args: Args) -> Iterator[Timed]:
     for name, kind in pairs(args):
         for batch in scored(name, kind, args, most=args.words):
-            for title, options in (("", {}), (", exact", {"exact": True})):
-                run = partial(decode, batch.scores, "ppc", threads=1, **options)
+            for title, how in (("", {}), (", exact", {"exact": True})):
+                run = partial(decode, batch.scores, "ppc", threads=1, **how)
                 yield Timed(f"{name}, {kind}{title}", run)
 
 
@@ -183,18 +140,13 @@ SUITE = Suite(
         "table2": partial(part, polytopes, report2),
         "exact": partial(part, proven, report3),
     },
-    [
-        TREEBANKS,
-        models("ppc"),
-        languages(LANGUAGES),
-        Option("kinds", "parsers", ["templates", "trilinear"], many=True, choices=list(KINDS)),
+    options(
         Option("words", "longest sentences of table1", 40, whole),
         Option("words2", "longest sentences of table2", 25, whole),
-        FIRST,
-        BATCH_WORDS,
         TIME_LIMIT,
         Option("lazy-rows", "brute force adds rows of pairs where violated", False, bool),
-        threads(),
-    ],
+        kinds=("templates", "trilinear"),
+        named=list(LANGUAGES),
+    ),
     timed=timed_decoding,
 )

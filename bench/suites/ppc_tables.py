@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.bars import Bar
-from bench.output import cells, plot, show
+from bench.output import plot, show_records, titled
 from bench.registry import Args
 
 PAPER_1 = {  # speed over brute force, percent scored, added and integral, UAS
@@ -23,31 +23,19 @@ Results = dict[str, dict[str, Any]]
 def report1(tables: Results, args: Args) -> list[Bar]:
     """Print table 1; returns what is to be reached."""
     shown = {
-        ">×": "ratio",
-        ">/s": "per_second",
-        ">scored": "scored",
-        ">added": "added",
-        ">integral": "integral",
-        ">UAS": "uas",
-        ">cost": "objective",
+        **{"": "title", ">×": "ratio:.1f", ">/s": "per_second:.1f", ">scored": "scored:.1f", ">added": "added:.1f"},
+        **{">integral": "integral:.1f", ">UAS": "uas:.1f", ">cost": "objective:.1f"},
+        **{">off": "objective_difference:.0e", ">rounds": "iterations:.1f"},
     }
-    tight = {">× ": "ratio_tight", ">scored ": "scored_tight", ">integral ": "integral_tight"}
-    paper = ("paper ×", "scored", "added", "integral", "UAS")
-    rows = [
-        (title, *cells(r, shown.values(), ".1f"), f"{r['objective_difference']:.0e}", f"{r['iterations']:.1f}")
-        for title, r in tables.items()
-    ]
+    tight = {">×": "ratio_tight:.1f", ">scored": "scored_tight:.1f", ">integral": "integral_tight:.1f"}
     title = f"Table 1: over brute force, up to {args.words} words, in percent"
-    show(title, ("", *shown, ">off", ">rounds"), rows)
-    more = [
-        (
-            f"{title} ({r['sentences']})",
-            *cells(r, tight.values(), ".1f"),
-            *PAPER_1.get(title.split(",")[0], ("",) * len(paper)),
-        )
-        for title, r in tables.items()
-    ]
-    show("With cuts (tight), and what the paper has", ("", *tight, *(f">{name}" for name in paper)), more)
+    show_records(title, shown, titled(tables))
+    columns = {"": "title", ">sentences": "sentences", **tight, "paper: ×, scored, added, integral, UAS": "paper"}
+    show_records(
+        "With cuts (tight), and what the paper has",
+        columns,
+        titled(tables, lambda title: PAPER_1.get(title.split(",")[0], ())),
+    )
     plot(args.out / "ppc.png", [lambda axes: draw(axes, tables)])
     worst = 1e6 * max(r["objective_difference"] for r in tables.values())
     bars = [Bar("objective off that of brute force, by its size, the most, × 1e6", worst, 1.0, most=True, digits=3)]
@@ -63,11 +51,11 @@ def report2(tables: Results, args: Args) -> list[Bar]:
     """Print table 2."""
     rows = []
     for title, result in tables.items():
-        for polytope, r in result.items():
-            paper = PAPER_2.get(title.split(",")[0], {}).get(polytope, ("", ""))
-            rows.append((title, polytope, f"{r['ratio']:.2f}", f"{r['integral']:.1f}", f"{r['uas']:.2f}", *paper))
-    columns = ("", "", ">×", ">% integral", ">UAS", ">paper ×", ">% integral ")
-    show(f"Table 2: polytopes by brute force, up to {args.words2} words", columns, rows)
+        paper = PAPER_2.get(title.split(",")[0], {})
+        rows += [{**r, "language": title} for r in titled(result, lambda name, paper=paper: paper.get(name, ()))]  # type: ignore[misc]
+    columns = {"": "language", " ": "title", ">×": "ratio:.2f", ">% integral": "integral:.1f", ">UAS": "uas:.2f"}
+    columns["paper: ×, % integral"] = "paper"
+    show_records(f"Table 2: polytopes by brute force, up to {args.words2} words", columns, rows)
     worst = 1e6 * max(r["tight"]["objective_difference"] for r in tables.values())
     tighter = min(r["all"]["integral"] - r["arcgp"]["integral"] for r in tables.values())
     faster = min(r["all"]["ratio"] for r in tables.values())
@@ -81,15 +69,11 @@ def report2(tables: Results, args: Args) -> list[Bar]:
 def report3(tables: Results, args: Args) -> list[Bar]:
     """Print what branch and bound came to."""
     shown = {
-        ">% certified": "certified",
-        ">% integral, all": "integral_all",
-        ">tight": "integral_tight",
-        ">nodes": "branches",
-        ">/s": "per_second",
-        ">UAS": "uas",
+        **{"": "title", ">sentences": "sentences", ">% certified": "certified:.2f"},
+        **{">% integral, all": "integral_all:.2f", ">tight": "integral_tight:.2f", ">nodes": "branches:.2f"},
+        **{">/s": "per_second:.2f", ">UAS": "uas:.2f"},
     }
-    rows = [(title, r["sentences"], *cells(r, shown.values())) for title, r in tables.items()]
-    show("With branch and bound, all sentences", ("", ">sentences", *shown), rows)
+    show_records("With branch and bound, all sentences", shown, titled(tables))
     bars = [Bar("certified with exact=True, the least", min(r["certified"] for r in tables.values()), 100.0)]
     for polytope in ("all", "tight"):
         least = min(r[f"integral_{polytope}"] for r in tables.values())

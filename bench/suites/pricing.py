@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -22,8 +22,8 @@ import torch
 
 import gpuparse as gp
 from bench.bars import Bar, none_of
-from bench.output import OUT, show
-from bench.parsers import scored
+from bench.output import OUT, show_records, titled
+from bench.parsers import Sums, scored
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, models, repeats, threads, whole
 from bench.timing import timed
 from gpuparse.data.artificial import artificial_treebank
@@ -37,6 +37,7 @@ from gpuparse.ops.pricing import Priced, Scorer, code, price
 from gpuparse.parts import Parts
 
 MUST, TOLERANCE, CLOSE, FOUND = 10.0, 1e-6, 1e-3, 0.1
+WAYS = ("numpy, listed", "numpy, products")
 Array = np.ndarray[Any, Any]
 Candidates = tuple[Array, Array, Array, Array]  # sentence, g, p, c
 NumpyScore = Callable[[Candidates, Array, Array, Array, Array], Array]
@@ -162,26 +163,6 @@ class Round:
     tolerance: float
 
 
-@dataclass
-class Compared:
-    """Sums over rounds; seconds of numpy by the way it scores."""
-
-    looked: int = 0
-    scored: int = 0
-    found: int = 0
-    kernel: float = 0.0
-    numpy: dict[int, float] = field(default_factory=dict)
-    same: bool = True
-
-    @property
-    def ratio(self) -> float:
-        return min(self.numpy.values()) / self.kernel
-
-    def row(self) -> list[str]:
-        times = (1e9 * x / self.looked for x in (self.kernel, min(self.numpy.values())))
-        return [*map(str, (self.looked, self.scored, self.found)), *(f"{x:.1f}" for x in times), f"{self.ratio:.1f}"]
-
-
 def rounds_of(scores: gp.Scores) -> list[Round]:
     """What parse, price and cut asks of a batch."""
     asked = []
@@ -207,7 +188,7 @@ def median(run: Callable[[], Any], known: torch.Tensor, repeat: int) -> float:
     return statistics.median(times)
 
 
-def compare(parts: Parts, rounds: list[Round], repeat: int, sums: Compared) -> None:
+def compare(parts: Parts, rounds: list[Round], repeat: int, sums: Sums) -> None:
     """Add the figures of some rounds of a batch."""
     scorer = parts.scorer()
     assert scorer is not None
@@ -226,7 +207,8 @@ def compare(parts: Parts, rounds: list[Round], repeat: int, sums: Compared) -> N
         priced = kernel(parts.nodes**3)
         known.copy_(before)
         looked, most = int(priced.looked.sum()), int(priced.count.max())
-        sums.kernel += median(partial(kernel, max(1, most)), known, repeat)
+        counts = {"scored": int(priced.scored.sum()), "found": int(priced.count.sum())}
+        sums.add(looked=looked, **counts, kernel=median(partial(kernel, max(1, most)), known, repeat))
         there = torch.arange(priced.r.shape[1]) < priced.count[:, None]
         sentence = there.nonzero()[:, :1]
         mine = torch.cat((sentence, priced.triples[there]), 1)[priced.r[there] > CLOSE].tolist()
@@ -234,23 +216,20 @@ def compare(parts: Parts, rounds: list[Round], repeat: int, sums: Compared) -> N
             run = partial(numpy_price, score, lengths.numpy(), arrays, asked.tolerance)
             (b, g, p, c), r, seen = run()
             known.copy_(before)
-            sums.same = sums.same and seen == looked and np.stack((b, g, p, c), 1)[r > CLOSE].tolist() == mine
-            sums.numpy[way] = sums.numpy.get(way, 0.0) + median(run, known, repeat)
-        sums.looked += looked
-        sums.scored += int(priced.scored.sum())
-        sums.found += int(priced.count.sum())
+            same = seen == looked and np.stack((b, g, p, c), 1)[r > CLOSE].tolist() == mine
+            sums.add(other=not same, **{WAYS[way]: median(run, known, repeat)})
 
 
 def rounds(args: Args) -> Measured:
     """The rounds of some batches of a language's dev sentences."""
-    results: dict[str, Compared] = {}
+    results: dict[str, Sums] = {}
     for name, kind in (("hungarian", "templates"), ("english", "trilinear")):
-        results[f"{kind}, {name}"] = sums = Compared()
+        results[f"{kind}, {name}"] = sums = Sums()
         every = list(scored(name, kind, args, most=40, first=0, batch_words=BATCH_WORDS))
         for batch in every[:: max(1, len(every) // args.batches)]:
             assert batch.scores.grandparents is not None
             compare(batch.scores.grandparents, rounds_of(batch.scores), args.repeats, sums)
-    bars = [Bar(f"over numpy, {title}", sums.ratio, MUST, unit=" ×") for title, sums in results.items()]
+    bars = [Bar(f"over numpy, {title}", ratio(sums), MUST, unit=" ×") for title, sums in results.items()]
     return report(f"Rounds of parsing, median of {args.repeats}", results, bars)
 
 
@@ -258,21 +237,30 @@ def extremes(args: Args) -> Measured:
     """Random scores, few or all arcs open."""
     B, N = args.batch, args.words + 1
     families = {f"trilinear, R = {args.rank}": trilinear_parts(B, N, args.rank), "templates": template_parts(B, N)}
-    results: dict[str, Compared] = {}
+    results: dict[str, Sums] = {}
     for family, parts in families.items():
         for share in (0.05, 1.0):
-            results[f"{family}, {share:.0%} of the arcs open"] = sums = Compared()
+            results[f"{family}, {share:.0%} of the arcs open"] = sums = Sums()
             compare(parts, [Round(parts.lengths, some_duals(parts, share), TOLERANCE)], args.repeats, sums)
     return report(f"{args.words} words, {B} sentences, median of {args.repeats}", results, [])
 
 
-def report(title: str, results: dict[str, Compared], bars: list[Bar]) -> Measured:
-    columns = (">triples", ">scored", ">found", ">kernel ns/triple", ">numpy ns/triple", ">ratio")
-    show(title, ("scores", *columns), [(name, *sums.row()) for name, sums in results.items()])
-    other = [name for name, sums in results.items() if not sums.same]
+def ratio(sums: Sums) -> float:
+    """How many times as long as the kernel the better way of numpy takes."""
+    return min(sums[way] for way in WAYS if way in sums) / sums["kernel"]
+
+
+def report(title: str, results: dict[str, Sums], bars: list[Bar]) -> Measured:
+    data: dict[str, dict[str, float]] = {}
+    for name, sums in results.items():
+        per_triple = 1e9 * sums["kernel"] / sums["looked"]
+        data[name] = {**sums, "ratio": ratio(sums), "kernel_ns": per_triple, "numpy_ns": ratio(sums) * per_triple}
+    columns = {"scores": "title", ">triples": "looked:.0f", ">scored": "scored:.0f", ">found": "found:.0f"}
+    columns |= {">kernel ns/triple": "kernel_ns:.1f", ">numpy ns/triple": "numpy_ns:.1f", ">ratio": "ratio:.1f"}
+    show_records(title, columns, titled(data))
+    other = [name for name, sums in results.items() if sums["other"]]
     for name in other:
         OUT.print(f"{name}: numpy finds other triples")
-    data = {name: asdict(sums) for name, sums in results.items()}
     return Measured(data, [*bars, none_of("cases in which numpy finds other triples", len(other))])
 
 

@@ -26,11 +26,7 @@ def scores_of(family: str, dtype: torch.dtype, args: Args) -> Scores:
     N = args.words + 1
     shapes = (N, N), (N, N, N), (N, N, N)
     arcs, siblings, grandparents = (torch.randn(args.batch, *s, generator=generator).to(dtype) for s in shapes)
-    return (
-        arcs,
-        siblings if family != "grandparents" else None,
-        grandparents if family != "siblings" else None,
-    )
+    return arcs, siblings if family != "grandparents" else None, grandparents if family != "siblings" else None
 
 
 def speed(args: Args) -> Measured:

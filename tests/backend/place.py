@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -52,29 +53,42 @@ class Place:
         return sorted(file.name for file in self.directory.iterdir())
 
 
+def another(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Place:
+    """A cache elsewhere."""
+    monkeypatch.setenv("GPUPARSE_CACHE", str(directory))
+    return Place(directory)
+
+
+def in_a_fork(action: Callable[[], object]) -> int:
+    """Run ``action`` in a process of its own; how that ended, 0 if nothing was raised."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            action()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
 def private(path: Path) -> bool:
     return path.parent.name.startswith("gpuparse-")
 
 
 def in_a_child(action: Callable[[], None]) -> None:
     """Run ``action`` as a user who is not root, in a process of its own."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            if ROOT:
-                os.setgroups([])
-                os.setgid(OTHER_USER)
-                os.setuid(OTHER_USER)
-            action()
-            status = 0
-        except BaseException:
-            import traceback
 
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+    def as_another() -> None:
+        if ROOT:
+            os.setgroups([])
+            os.setgid(OTHER_USER)
+            os.setuid(OTHER_USER)
+        action()
+
+    assert in_a_fork(as_another) == 0
 
 
 def refused(place: Place) -> str:

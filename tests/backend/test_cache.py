@@ -17,6 +17,7 @@ from tests.backend.place import (
     OTHER_USER,
     WHOLE,
     Place,
+    another,
     in_a_child,
     made_anew,
     only_posix,
@@ -26,9 +27,6 @@ from tests.backend.place import (
 )
 
 pytestmark = only_posix
-
-
-# What is made
 
 
 @pytest.mark.parametrize("umask", (0, 0o022, 0o777))
@@ -56,11 +54,6 @@ def test_made_for_this_user_alone(shared: Place, umask: int, monkeypatch: pytest
     in_a_child(action)
 
 
-def test_the_digest_is_one_that_sha256sum_can_check(place: Place) -> None:
-    place.fill()
-    assert place.digest.read_text() == f"{hashlib.sha256(WHOLE).hexdigest()}  {NAME}\n"
-
-
 def test_all_is_synced_before_it_has_its_name(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     fsync, replace = os.fsync, os.replace
@@ -68,6 +61,7 @@ def test_all_is_synced_before_it_has_its_name(place: Place, monkeypatch: pytest.
     monkeypatch.setattr(os, "replace", lambda a, b: (done.append("rename"), replace(a, b))[1])
     place.fill()
     assert done == ["sync", "sync", "rename", "rename", "sync"]
+    assert place.digest.read_text() == f"{hashlib.sha256(WHOLE).hexdigest()}  {NAME}\n"  # as of sha256sum
 
 
 def test_what_is_loaded_elsewhere_stays_whole(place: Place) -> None:
@@ -77,9 +71,6 @@ def test_what_is_loaded_elsewhere_stays_whole(place: Place) -> None:
         place.fetch()
         assert os.fstat(loaded.fileno()).st_ino != place.library.stat().st_ino
         assert loaded.read() == WHOLE
-
-
-# Damaged
 
 
 @pytest.mark.parametrize("which", ("library", "digest"))
@@ -94,24 +85,10 @@ def test_cut_short_or_changed_anywhere(place: Place, which: str) -> None:
         made_anew(place)
     file.write_bytes(whole + b"\n")
     made_anew(place)
-
-
-@pytest.mark.parametrize("which", ("library", "digest"))
-def test_missing(place: Place, which: str) -> None:
-    """A library without its digest is what an older version has left."""
-    place.fill()
-    getattr(place, which).unlink()
+    os.truncate(file, 2**36)
     made_anew(place)
-
-
-@pytest.mark.parametrize("which", ("library", "digest"))
-def test_huge(place: Place, which: str) -> None:
-    place.fill()
-    os.truncate(getattr(place, which), 2**36)
+    file.unlink()  # a library without its digest is what an older version has left
     made_anew(place)
-
-
-# Not a file
 
 
 def put(kind: str, path: Path, precious: Path) -> None:
@@ -153,29 +130,20 @@ def test_a_file_in_the_place_of_the_directory(place: Place) -> None:
     assert cache.describe_cache()["reason"] == os.strerror(errno.ENOTDIR)
 
 
-# Not this user's alone
-
-
-@only_root
+@pytest.mark.parametrize("how", (pytest.param("foreign", marks=only_root), 0o720, 0o702))
 @pytest.mark.parametrize("which", ("library", "digest", "lock", "directory"))
-def test_foreign(place: Place, which: str) -> None:
+def test_foreign_or_others_may_write(place: Place, which: str, how: int | str) -> None:
     place.fill()
     if which == "lock":
         place.library.unlink()
         place.lock.touch(0o600)
-    os.chown(getattr(place, which), OTHER_USER, -1)
-    assert f"belongs to user {OTHER_USER}, not to {os.geteuid()}" in refused(place)
-
-
-@pytest.mark.parametrize("mode", (0o720, 0o702))
-@pytest.mark.parametrize("which", ("library", "digest", "lock", "directory"))
-def test_others_may_write(place: Place, which: str, mode: int) -> None:
-    place.fill()
-    if which == "lock":
-        place.library.unlink()
-        place.lock.touch()
-    getattr(place, which).chmod(mode)
-    assert f"can be written by others (mode {mode:04o})" in refused(place)
+    file: Path = getattr(place, which)
+    if isinstance(how, int):
+        file.chmod(how)
+        assert f"can be written by others (mode {how:04o})" in refused(place)
+    else:
+        os.chown(file, OTHER_USER, -1)
+        assert f"belongs to user {OTHER_USER}, not to {os.geteuid()}" in refused(place)
 
 
 @pytest.mark.parametrize("mode", (0o777, 0o770))
@@ -185,8 +153,7 @@ def test_others_may_write_above(
 ) -> None:
     top = tmp_path / "open"
     top.mkdir()
-    place = Place(top / "between" / "cache")
-    monkeypatch.setenv("GPUPARSE_CACHE", str(place.directory))
+    place = another(monkeypatch, top / "between" / "cache")
     if there:
         place.fill()
     top.chmod(mode)
@@ -199,18 +166,14 @@ def test_foreign_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: P
     top = tmp_path / "home"
     top.mkdir()
     os.chown(top, OTHER_USER, -1)
-    place = Place(top / "cache")
-    monkeypatch.setenv("GPUPARSE_CACHE", str(place.directory))
-    assert f"home' belongs to user {OTHER_USER}" in refused(place)
+    assert f"home' belongs to user {OTHER_USER}" in refused(another(monkeypatch, top / "cache"))
     assert not list(top.iterdir())
 
 
 def test_sticky_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    top = tmp_path / "sticky"
-    top.mkdir()
-    top.chmod(0o1777)
-    place = Place(top / "cache")
-    monkeypatch.setenv("GPUPARSE_CACHE", str(place.directory))
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    place = another(monkeypatch, tmp_path / "sticky" / "cache")
     place.fill()
     place.directory.chmod(0o1777)  # but not itself
     assert "can be written by others (mode 1777)" in refused(place)
@@ -226,21 +189,17 @@ def test_a_link_to_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "cache' can be written by others" in refused(place)
 
 
-def test_a_link_to_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    (tmp_path / "link").symlink_to(tmp_path / "open")
-    monkeypatch.setenv("GPUPARSE_CACHE", str(tmp_path / "link" / "cache"))
-    assert "open' can be written by others" in refused(place)
-
-
-@only_root
-def test_a_link_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    place.fill()
-    (tmp_path / "link").symlink_to(tmp_path)
-    os.lchown(tmp_path / "link", OTHER_USER, -1)
-    monkeypatch.setenv("GPUPARSE_CACHE", str(tmp_path / "link" / "cache"))
-    assert f"link' belongs to user {OTHER_USER}" in refused(place)
+@pytest.mark.parametrize("whose", ("to where others may write", pytest.param("of another user", marks=only_root)))
+def test_a_link_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place, whose: str) -> None:
+    mine, link = tmp_path / "open", tmp_path / "link"
+    mine.mkdir()
+    link.symlink_to(mine)
+    if whose == "of another user":
+        os.lchown(link, OTHER_USER, -1)
+    else:
+        mine.chmod(0o777)
+    told = {"of another user": f"link' belongs to user {OTHER_USER}"}.get(whose, "open' can be written by others")
+    assert told in refused(another(monkeypatch, link / "cache"))
 
 
 @only_root

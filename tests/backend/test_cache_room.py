@@ -15,12 +15,9 @@ from pathlib import Path
 import pytest
 
 from gpuparse.backend import cache
-from tests.backend.place import NAME, WHOLE, Place, in_a_child, made_anew, only_posix, only_root, private
+from tests.backend.place import NAME, WHOLE, Place, in_a_child, in_a_fork, made_anew, only_posix, only_root, private
 
 pytestmark = only_posix
-
-
-# Read-only
 
 
 def test_a_read_only_cache_is_used(shared: Place) -> None:
@@ -61,9 +58,6 @@ def test_a_read_only_cache_without_the_file(shared: Place, content: str) -> None
         shared.directory.parent.chmod(0o700)
 
 
-# Full
-
-
 def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -93,14 +87,13 @@ def test_full_while(place: Place, calls: str, monkeypatch: pytest.MonkeyPatch) -
     assert place.fetch() == place.library
 
 
-def test_a_directory_that_cannot_be_synced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: full() if stat.S_ISDIR(os.fstat(handle).st_mode) else fsync(handle))
-    assert place.fetch() == place.library
-
-
 @pytest.mark.parametrize("name", ("mkdir", "fsync", "replace"))
 def test_full_everywhere(place: Place, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+    with monkeypatch.context() as patch:  # a directory that cannot be synced does not matter
+        patch.setattr(os, "fsync", lambda handle: full() if stat.S_ISDIR(os.fstat(handle).st_mode) else fsync(handle))
+        place.fill()
+    place.library.unlink()
     monkeypatch.setattr(os, name, full)
     with pytest.raises(OSError, match="neither in the cache") as caught:
         place.fetch()
@@ -135,9 +128,6 @@ def test_a_library_that_cannot_be_loaded_from_there(place: Place) -> None:
 
     assert private(cache.fetch(NAME, place.build, load))
     assert cache.describe_cache()["reason"] == "failed to map segment"
-
-
-# Several processes, killed ones
 
 
 def test_processes_at_once(place: Place, tmp_path: Path) -> None:
@@ -190,16 +180,15 @@ def test_killed_while(place: Place, when: str, monkeypatch: pytest.MonkeyPatch) 
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    child = os.fork()
-    if child == 0:
+    def fetch() -> None:
         if when == "replaced":  # the library, but not the digest
             replace = os.replace
             os.replace = lambda a, b: replace(a, b) if str(b).endswith(".so") else die()  # type: ignore[assignment]
         elif when != "build":
             setattr(os, when, die)
         place.fetch(die if when == "build" else None)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+    assert in_a_fork(fetch) == signal.SIGKILL
     (leftover,) = place.directory.glob("*.tmp")
     other = place.directory / "of somebody else.tmp"
     other.touch()
@@ -207,9 +196,6 @@ def test_killed_while(place: Place, when: str, monkeypatch: pytest.MonkeyPatch) 
         os.utime(old, (0, 0))
     made_anew(place)
     assert place.names() == [NAME, f"{NAME}.sha256", other.name]
-
-
-# The private directory
 
 
 def test_a_temporary_directory_that_others_may_write(place: Place, tmp_path: Path) -> None:
@@ -235,17 +221,9 @@ def test_a_temporary_directory_that_others_may_write(place: Place, tmp_path: Pat
 def test_a_forked_child_leaves_the_private_directory(place: Place) -> None:
     place.directory.touch()
     path = place.fetch()
-    child = os.fork()
-    if child == 0:
-        cache._remove(path.parent, os.getppid())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert path.is_file()
+    assert in_a_fork(lambda: cache._remove(path.parent, os.getppid())) == 0 and path.is_file()
     cache._remove(path.parent, os.getpid())
     assert not path.parent.exists()
-
-
-# Where it is
 
 
 def test_no_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,14 +239,8 @@ def test_no_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_described(place: Place) -> None:
-    assert cache.describe_cache() == {
-        "path": str(place.directory),
-        "used": True,
-        "reason": None,
-        "writable": True,
-        "files": 0,
-        "bytes": 0,
-    }
+    nothing = {"reason": None, "writable": True, "files": 0, "bytes": 0}
+    assert cache.describe_cache() == {"path": str(place.directory), "used": True, **nothing}
     place.fill()
     (place.directory / "dangling.so").symlink_to("nowhere")
     described = cache.describe_cache()

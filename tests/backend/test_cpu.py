@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuparse.backend import cache, cpu
-from tests.backend.place import OTHER_USER, ROOT, in_a_child, only_posix
+from tests.backend.place import OTHER_USER, ROOT, in_a_child, in_a_fork, only_posix
 
 pytestmark = only_posix
 
@@ -43,15 +43,8 @@ def test_a_library_that_is_cut_short(library: bytes, tmp_path: Path, monkeypatch
     for length in sorted({1, 63, 64, 65, 100, 4097, len(library) // 2, len(library) - 1, *pages}):
         cache.fetch(name, make, lambda path, _: None)
         (tmp_path / "cache" / name).write_bytes(library[:length])
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                found = cache.fetch(name, make, lambda path, _: ctypes.CDLL(str(path)))
-                status = 0 if found.run_in_threads else 1
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0, length
+        loaded = lambda: cache.fetch(name, make, lambda path, _: ctypes.CDLL(str(path))).run_in_threads  # noqa: E731
+        assert in_a_fork(loaded) == 0, length
         assert (tmp_path / "cache" / name).read_bytes() == library
 
 
@@ -71,9 +64,7 @@ def test_any_umask(umask: int) -> None:
         assert target.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_the_compiler_makes_on_the_way_is_beside_the_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_made_on_the_way_is_beside_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler(monkeypatch, tmp_path, 'for last; do :; done; echo "$TMPDIR" > "$last"')
     (tmp_path / "work").mkdir()
     cpu._compile(cpu.THREADS, tmp_path / "work" / "threads.so")

@@ -16,6 +16,7 @@ import torch
 import gpuparse as gp
 from gpuparse.backend import base, choose, cpu
 from gpuparse.backend.gpu import GpuBackend
+from tests.backend.place import in_a_fork
 
 USE = """
 import warnings, torch
@@ -35,15 +36,18 @@ SILENTLY = 'import logging; logging.getLogger("gpuparse").setLevel("ERROR")'
 NOTICE = "gpuparse: compiling kernels for the CPU, some seconds each; the cache keeps them, if it can be written\n"
 
 
-def start(before: str = "", **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", f"{before}\n{USE}"],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def start(cache: Path, before: str = "", **environment: str) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    own = {**os.environ, "GPUPARSE_CACHE": str(cache), **environment}
+    return subprocess.Popen([sys.executable, "-c", f"{before}\n{USE}"], env=own, start_new_session=True, **pipes)
+
+
+def compiler(directory: Path, script: str) -> str:
+    """One that does what a script says."""
+    program = directory / "c++"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
 
 
 def finish(process: subprocess.Popen[str]) -> list[str]:
@@ -53,7 +57,7 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_several_processes_at_once(tmp_path: Path) -> None:
-    processes = [start(GPUPARSE_CACHE=str(tmp_path)) for _ in range(3)]
+    processes = [start(tmp_path) for _ in range(3)]
     for process in processes:
         assert finish(process) == [f"{RIGHT} True"]
     names = sorted(f.name.split("-")[0] for f in tmp_path.glob("*.so"))
@@ -64,7 +68,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
 def test_compiling_is_said_once(tmp_path: Path) -> None:
     """Though three kernels are compiled; not by a process that finds them, nor where the logger is silenced."""
     for place, before, told in (("a", "", NOTICE), ("a", "", ""), ("b", SILENTLY, "")):
-        process = start(before, GPUPARSE_CACHE=str(tmp_path / place))
+        process = start(tmp_path / place, before)
         out, err = process.communicate(timeout=300)
         assert (out, err) == (f"{RIGHT} True\n", told)
         assert len(list((tmp_path / place).glob("*.so"))) == 3
@@ -79,25 +83,31 @@ def test_cache_that_cannot_be_written(tmp_path: Path, obstacle: str) -> None:
         place = Path("/proc/gpuparse")  # not even root can make this
         if not Path("/proc").is_dir():
             pytest.skip("no /proc here")
-    assert finish(start(GPUPARSE_CACHE=str(place))) == [f"{RIGHT} True"]
+    assert finish(start(place)) == [f"{RIGHT} True"]
 
 
-def test_full_disk(tmp_path: Path) -> None:
-    full = tmp_path / "c++"
-    full.write_text("#!/bin/sh\necho 'error: writing: No space left on device' >&2\nexit 1\n")
-    full.chmod(0o755)
-    out = finish(start(GPUPARSE_CACHE=str(tmp_path / "cache"), CXX=str(full)))
+@pytest.mark.parametrize(
+    ("script", "told", "times"),
+    [
+        (None, "no C++ compiler", 1),
+        ("echo 'error: no such luck' >&2; exit 1", "no such luck", 1),
+        # Of the cache, and of the temporary directory.
+        ("echo 'error: writing: No space left on device' >&2; exit 1", "No space left on device", 2),
+    ],
+    ids=["none", "fails", "full disk"],
+)
+def test_no_compiler(tmp_path: Path, script: str | None, told: str, times: int) -> None:
+    cache = tmp_path / "cache"
+    out = finish(start(cache, CXX="/nonexistent/c++" if script is None else compiler(tmp_path, script)))
     assert out[0] == f"{RIGHT} False"
-    assert len(out) == 2 and out[1].count("No space left on device") == 2  # the cache, and the temporary directory
-    assert not list((tmp_path / "cache").iterdir())  # nothing half written is left
+    assert len(out) == 2 and out[1].startswith("WARNING") and out[1].count(told) == times
+    assert not cache.exists() or not list(cache.iterdir())  # nothing half written is left
 
 
 def test_after_a_killed_compile(tmp_path: Path) -> None:
-    hanging = tmp_path / "slow-c++"
-    hanging.write_text('#!/bin/sh\ncase "$*" in *--version*) echo slow;; *) sleep 600;; esac\n')
-    hanging.chmod(0o755)
+    hanging = compiler(tmp_path, 'case "$*" in *--version*) echo slow;; *) sleep 600;; esac')
     place = tmp_path / "cache"
-    process = start(GPUPARSE_CACHE=str(place), CXX=str(hanging))
+    process = start(place, CXX=hanging)
     deadline = time.monotonic() + 120
     while not list(place.glob("*.tmp")):
         assert time.monotonic() < deadline and process.poll() is None
@@ -106,52 +116,29 @@ def test_after_a_killed_compile(tmp_path: Path) -> None:
     process.communicate()
     (leftover,) = place.glob("*.tmp")
     os.utime(leftover, (0, 0))  # long ago
-    assert finish(start(GPUPARSE_CACHE=str(place))) == [f"{RIGHT} True"]
+    assert finish(start(place)) == [f"{RIGHT} True"]
     assert not list(place.glob("*.tmp"))
 
 
 def test_broken_file_in_the_cache(tmp_path: Path) -> None:
-    assert finish(start(GPUPARSE_CACHE=str(tmp_path))) == [f"{RIGHT} True"]
+    words = f"env {cpu.find_compiler()} -DUNUSED=1"  # a compiler of several words
+    assert finish(start(tmp_path, CXX=words)) == [f"{RIGHT} True"]
     for file in tmp_path.glob("*.so"):
         file.write_bytes(file.read_bytes()[:100])
-    assert finish(start(GPUPARSE_CACHE=str(tmp_path))) == [f"{RIGHT} True"]
-
-
-def test_compiler_of_several_words(tmp_path: Path) -> None:
-    compiler = cpu.find_compiler()
-    out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX=f"env {compiler} -DUNUSED=1"))
-    assert out == [f"{RIGHT} True"]
-
-
-def test_no_compiler(tmp_path: Path) -> None:
-    out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX="/nonexistent/c++"))
-    assert out[0] == f"{RIGHT} False"
-    assert len(out) == 2 and "WARNING" in out[1] and "no C++ compiler" in out[1]
-
-
-def test_compiler_that_fails(tmp_path: Path) -> None:
-    broken = tmp_path / "c++"
-    broken.write_text("#!/bin/sh\necho 'error: no such luck' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    out = finish(start(GPUPARSE_CACHE=str(tmp_path), CXX=str(broken)))
-    assert out[0] == f"{RIGHT} False"
-    assert len(out) == 2 and "no such luck" in out[1]
+    assert finish(start(tmp_path, CXX=words)) == [f"{RIGHT} True"]
 
 
 def test_torch_path_by_choice(tmp_path: Path) -> None:
-    assert finish(start(GPUPARSE_CACHE=str(tmp_path), GPUPARSE_BACKEND="torch")) == [f"{RIGHT} False"]
+    assert finish(start(tmp_path, GPUPARSE_BACKEND="torch")) == [f"{RIGHT} False"]
     assert not list(tmp_path.iterdir())
 
 
-def test_broken_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_cupy_and_unknown_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it raises
     backend, reason = choose._choose.__wrapped__("cuda")
     assert backend is None and "gpuparse[cuda12]" in reason
     with pytest.raises(ImportError):
         GpuBackend()
-
-
-def test_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUPARSE_BACKEND", "tpu")
     with pytest.raises(ValueError, match="GPUPARSE_BACKEND must be"):
         choose._choose.__wrapped__("cpu")
@@ -180,11 +167,11 @@ def big_batch() -> torch.Tensor:
 def test_a_forked_child_has_threads_of_its_own() -> None:
     arcs = big_batch()
     expected = gp.ProjectiveTrees(arcs).log_partition  # the parent's threads exist now
-    child = os.fork()
-    if child == 0:
-        same = torch.equal(gp.ProjectiveTrees(arcs).log_partition, expected)
-        os._exit(0 if same else 1)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def same() -> None:
+        assert torch.equal(gp.ProjectiveTrees(arcs).log_partition, expected)
+
+    assert in_a_fork(same) == 0
 
 
 def test_python_threads_at_once() -> None:
@@ -198,11 +185,10 @@ def test_python_threads_at_once() -> None:
 def test_every_source_is_listed() -> None:
     files = {f.stem for f in base.kernels_directory().glob("*.cu")}
     assert files == set(base.SOURCES)
-    for name in files:
-        text, kernels = base.source_text(name), base.instances(name)
-        both = f"EXPORT_{'ORDERS' if len(kernels) > 2 else 'TYPES'}({name})"  # float and double
-        for kernel in kernels:
-            assert both in text or f"EXPORT({kernel.symbol}, {kernel.expression})" in text
+    for name, orders in base.SOURCES.items():
+        text, every = base.source_text(name), {(None,): "EXPORT_TYPES", (0, 1, 2): "EXPORT_ORDERS"}.get(orders)
+        each = [f"EXPORT({kernel.symbol}, {kernel.expression})" for kernel in base.instances(name)]
+        assert f"{every}({name})" in text or all(export in text for export in each), name
 
 
 def test_wheel_has_the_kernels(tmp_path: Path) -> None:

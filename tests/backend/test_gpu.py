@@ -98,14 +98,11 @@ def test_nothing_of_the_cache_of_cupy(driver: type[Driver], monkeypatch: pytest.
     assert name.startswith("_Z3mstIfE") and (grid, block) == ((2,), (64,)) and len(args) == 3
 
 
-def test_code_that_does_not_compile(driver: type[Driver]) -> None:
-    with pytest.raises(RuntimeError, match="error: identifier"):
-        gpu.CachedModule(code="nonsense", options=(), name_expressions=["nonsense<float>"])
-
-
 def test_the_names_are_those_of_the_code(driver: type[Driver]) -> None:
     names = [kernel.expression for kernel in instances(KERNEL.name)]
     options = (*gpu.OPTIONS, "--gpu-architecture=sm_80")
     line, code = gpu._machine_code(source_text(KERNEL.name), options, names).split(b"\n", 1)
     found = json.loads(line)
     assert list(found) == names and all(found[name].encode() in code for name in names)
+    with pytest.raises(RuntimeError, match="error: identifier"):
+        gpu.CachedModule(code="nonsense", options=(), name_expressions=["nonsense<float>"])

@@ -138,19 +138,15 @@ def test_verdicts(bar: Bar, verdict: str) -> None:
     assert Bar.from_json(json.loads(json.dumps(bar.as_json()))) == bar
 
 
-def test_figures() -> None:
-    values = (None, float("inf"), 0.012345, 1.2345, 12.345, 1234.5, 12345.0, 1234567.0)
-    assert [figure(x) for x in values] == ["–", "–", "0.012", "1.23", "12.3", "1,234", "12.3k", "1.23M"]
-
-
 def test_contenders_take_turns() -> None:
     order: list[str] = []
-    case = measure(
-        Case("turns", "", 0, 4), [Contender(name, partial(order.append, name), "a") for name in "ab"], repeats=3
-    )
+    contenders = [Contender(name, partial(order.append, name), "a") for name in "ab"]
+    case = measure(Case("turns", "", 0, 4), contenders, repeats=3)
     assert order[-6:] == ["a", "b"] * 3
     assert [t.repetitions for t in case.timings] == [3, 3] and case.ratio("a", "a") == 1.0
     assert case.rate("c") is None and case.ratio("b", "c") is None
+    values = (None, float("inf"), 0.012345, 1.2345, 12.345, 1234.5, 12345.0, 1234567.0)
+    assert [figure(x) for x in values] == ["–", "–", "0.012", "1.23", "12.3", "1,234", "12.3k", "1.23M"]
 
 
 def test_a_slow_contender_makes_fewer_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +186,6 @@ def test_this_checkout_against_itself() -> None:
 
 
 def test_the_command_itself() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "run", "nothing"], capture_output=True, text=True, cwd=PROJECT
-    )
+    command = [sys.executable, "-m", "bench", "run", "nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)
     assert done.returncode == 2 and "is no suite" in done.stderr

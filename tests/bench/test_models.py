@@ -31,23 +31,30 @@ def test_folds_parse_every_sentence_once(args: Namespace) -> None:
         assert isinstance(fold.learned, list)
         learned, parsed = ({s.text for s in some} for some in fold)
         assert len(learned | parsed) == 7 and not learned & parsed
-
-
-def test_a_file_to_learn_from_is_one_fold(args: Namespace) -> None:
-    (fold,) = Treebank("a.conllu", "b.conllu").folds(args, 3)
+    (fold,) = Treebank("a.conllu", "b.conllu").folds(args, 3)  # a file to learn from is one fold
     assert fold.learned == args.treebanks / "b.conllu" and len(fold.parsed) == 7
 
 
+def test_treebanks_by_the_environment(args: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPARSE_TREEBANKS", str(args.treebanks))
+    assert treebanks(Namespace(treebanks=None)) == args.treebanks
+    monkeypatch.delenv("GPUPARSE_TREEBANKS")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Problem, match="shared/treebanks: say where"):
+        patch.setattr(models, "PROJECT", args.treebanks / "project")
+        treebanks(Namespace(treebanks=None))
+
+
 def test_what_is_not_there_is_a_line(args: Namespace, tmp_path: Path) -> None:
-    with pytest.raises(Problem, match=r"c\.conllu is not among the treebanks"):
-        Treebank("c.conllu").folds(args, 2)
-    with pytest.raises(Problem, match="say where the treebanks are by --treebanks"):
-        treebanks(Namespace(treebanks=tmp_path / "nowhere"))
-    with pytest.raises(Problem, match="no trained parser; python -m bench run ppc train makes it"):
-        check_trained(tmp_path / "model", "ppc")
     (tmp_path / "a.conllu").write_text("1\tbroken\n\n", encoding="utf-8")
-    with pytest.raises(Problem, match=r"a\.conllu"):
-        Treebank("a.conllu").folds(args, 2)
+    nowhere = Namespace(treebanks=tmp_path / "nowhere")
+    for what, wrong in (
+        (r"c\.conllu is not among the treebanks", lambda: Treebank("c.conllu").folds(args, 2)),
+        ("say where they are by --treebanks or GPUPARSE_TREEBANKS", lambda: treebanks(nowhere)),
+        ("no trained parser; python -m bench run ppc train", lambda: check_trained(tmp_path / "model", "ppc")),
+        (r"a\.conllu", lambda: Treebank("a.conllu").folds(args, 2)),
+    ):
+        with pytest.raises(Problem, match=what):
+            wrong()
 
 
 def test_a_model_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,24 +77,18 @@ def test_a_model_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert train(model, anew=True) == 3.0 and asked[1][-1] == "--overwrite"
 
 
-def test_the_summary_of_parse() -> None:
+def test_figures_and_conversions() -> None:
     line = "1,234 sentences, 20,000 words in 4.50 s, 4,444 words/s: encoder 80 %, decoding 15 %, other 5 %\n"
     found = parse_summary(f"progress\n{line}")
     assert (found["sentences"], found["words"], found["seconds"]) == (1234, 20000, 4.5)
     assert found["shares"] == {"encoder": 80.0, "decoding": 15.0, "other": 5.0}
     with pytest.raises(Problem, match="did not end with its summary"):
         parse_summary("killed")
-
-
-def test_sums() -> None:
     sums = Sums()
-    sums.add(right=1, words=2)
-    sums.add(right=2, words=4)
+    for right, words in ((1, 2), (2, 4)):
+        sums.add(right=right, words=words)
     assert sums == {"right": 3.0, "words": 6.0} and sums["never"] == 0.0
     assert sums.percent("right", "words") == 50.0
-
-
-def test_conjunctions_head_their_coordinations() -> None:
-    """Cats and dogs run ."""
+    # Cats and dogs run .
     heads, labels = conjunction_headed([4, 3, 1, 0, 4], ["nsubj", "cc", "conj", "root", "punct"])
     assert heads == [2, 4, 2, 0, 4] and labels == ["conj", "nsubj", "conj", "root", "punct"]

@@ -1,47 +1,27 @@
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import re
+from functools import partial
 
 import pytest
-import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
 from gpuparse import parser as parser_module
 from gpuparse.cli import stream
-from gpuparse.cli.parse import parse
 from gpuparse.cli.stream import summary
-from gpuparse.config import Config
 from gpuparse.corpus import Report
 from gpuparse.data import Sentence, check_tree, read_conllu, write_conllu
-from gpuparse.data.vocab import Vocabulary
 from gpuparse.parser import Parser
 from tests.cli.interruption import interruption
-
-SMALL = {"word": 8, "char": 4, "chars": 8, "tag": 4, "feats": 4, "hidden": 8, "layers": 1, "arc": 8, "label": 8}
 
 
 def sentences(number):
     for index in range(number):
         count = 1 + index * 7 % 13
         forms = [f"w{(index + word) % 5}" for word in range(count)]
-        heads = [0, *range(1, count)]
-        labels = ["root", *["dep"] * (count - 1)]
-        comments = [f"# sent_id = s{index}"]
-        yield Sentence.from_words(forms, ["X"] * count, heads=heads, deprels=labels, comments=comments)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A parser that knows nothing, which parses all the same."""
-    config = Config()
-    config = dataclasses.replace(config, scorer=dataclasses.replace(config.scorer, **SMALL))
-    path = tmp_path_factory.mktemp("model")
-    Parser.new(config, Vocabulary.build(sentences(20))).save(path)
-    return path
+        yield Sentence.from_words(forms, ["X"] * count, comments=[f"# sent_id = s{index}"], heads=[0, *range(1, count)])
 
 
 @pytest.fixture
@@ -52,14 +32,8 @@ def corpus(tmp_path):
 
 
 @pytest.fixture
-def run():
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(parse)
-
-    def run(*arguments, stdin=None):
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
-
-    return run
+def run(command):
+    return partial(command, "parse")
 
 
 def test_a_file(run, model, corpus, tmp_path):
@@ -77,6 +51,7 @@ def test_a_file(run, model, corpus, tmp_path):
         r"encoder [\d.]+ %, batching [\d.]+ %, decoding [\d.]+ %, reading and writing [\d.]+ %\n"
     )
     assert re.fullmatch(form, result.stderr)
+    assert summary(Report(), 0.0).startswith("0 sentences, 0 words in 0.0 s, 0 words/s")
 
 
 def test_standard_input_and_output(run, model, corpus, tmp_path):
@@ -139,22 +114,18 @@ def test_interruption_and_resumption(run, model, tmp_path, monkeypatch):
     assert run(model, corpus, "-o", tmp_path / "whole", *options).exit_code == 0
     with interruption(monkeypatch, Parser, after=2300):
         result = run(model, corpus, "-o", out, *options)
-    assert result.exit_code == 130
-    assert result.stderr == "gpuparse: interrupted; pass --resume to go on\n"
+    assert (result.exit_code, result.stderr) == (130, "gpuparse: interrupted; pass --resume to go on\n")
     assert not out.exists()
-    result = run(model, corpus, "-o", out, *options)
-    assert result.exit_code == 1
-    assert "pass --resume to go on, or --overwrite" in result.stderr
-    result = run(model, corpus, "-o", out, "--resume")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("gpuparse: confidence: true when")
-    result = run(model, corpus, "-o", out, "--resume", *options)
-    assert result.exit_code == 0, result.stderr
-    assert "before the interruption" in result.stderr
+    for more, code, what in [
+        (options, 1, "pass --resume to go on, or --overwrite"),
+        (("--resume",), 1, "gpuparse: confidence: true when"),
+        (("--resume", *options), 0, "before the interruption"),
+        (("--resume", *options), 0, "is complete"),
+    ]:
+        result = run(model, corpus, "-o", out, *more)
+        assert result.exit_code == code, result.stderr
+        assert what in result.stderr
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
-    result = run(model, corpus, "-o", out, "--resume", *options)
-    assert result.exit_code == 0
-    assert "is complete" in result.stderr
 
 
 def test_another_model_cannot_go_on(run, model, corpus, tmp_path, monkeypatch):
@@ -186,9 +157,8 @@ def test_options_of_the_method(run, model, corpus, tmp_path, monkeypatch):
         return real(scores, method, **options)
 
     monkeypatch.setattr(parser_module, "decode", decode)
-    result = run(
-        model, corpus, "-o", tmp_path / "out", "--method", "ppc", "--option", "exact=true", "--option", "time_limit=9"
-    )
+    options = ("--method", "ppc", "--option", "exact=true", "--option", "time_limit=9")
+    result = run(model, corpus, "-o", tmp_path / "out", *options)
     assert result.exit_code == 0, result.stderr
     assert set(seen) == {("ppc", True, 9)}
 
@@ -216,21 +186,15 @@ def test_wrong_options(run, model, corpus, tmp_path, monkeypatch, arguments, cod
 
 
 def test_files_that_are_not_there(run, model, corpus, tmp_path):
-    result = run(model, tmp_path / "none", "-o", tmp_path / "out")
-    assert (result.exit_code, result.stderr) == (1, f"gpuparse: {tmp_path / 'none'}: No such file or directory\n")
-    result = run(tmp_path / "nothing", corpus)
-    assert result.exit_code == 1
-    assert "no model here" in result.stderr
-    result = run(model, corpus, "-o", tmp_path / "folder" / "out")
-    assert result.exit_code == 1
-    assert "No such file or directory" in result.stderr
-    result = run(model, corpus, "-o", corpus)
-    assert result.exit_code == 1
-    assert "an input and the output" in result.stderr
-
-
-def test_summary_of_nothing():
-    assert summary(Report(), 0.0).startswith("0 sentences, 0 words in 0.0 s, 0 words/s")
+    gone = "No such file or directory"
+    for given, out, what in [
+        ((model, tmp_path / "none"), "out", f"gpuparse: {tmp_path / 'none'}: {gone}\n"),
+        ((tmp_path / "nothing", corpus), "out", "no model here"),
+        ((model, corpus), "folder/out", gone),
+        ((model, corpus), "in.conllu", "an input and the output"),
+    ]:
+        result = run(*given, "-o", tmp_path / out)
+        assert result.exit_code == 1 and what in result.stderr
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -10,11 +10,9 @@ import pytest
 
 from gpuparse.corpus import Failure, Report, parse_corpus
 from gpuparse.corpus.report import KEPT
-from gpuparse.data import ConlluError, Sentence, read_conllu
+from gpuparse.data import ConlluError, read_conllu
 from gpuparse.data.prediction import Prediction
 from tests.corpus.made import expected, left, predict, words
-
-# Order and batches
 
 
 @pytest.mark.parametrize(("window", "batch_words"), [(1, 1), (7, 50), (100, 1000), (10_000, 100_000)])
@@ -30,32 +28,31 @@ def test_the_order_stays(corpus, out, window, batch_words):
     assert all(spent > 0 for spent in report.seconds.values())
 
 
-def test_batches_are_within_the_budget_and_alike(corpus, out):
-    sizes = []
+@pytest.fixture
+def watched():
+    """A predictor that notes the sentences of every batch."""
 
     def watch(sentences):
-        lengths = [len(one) for one in sentences]
-        sizes.append((len(lengths), min(lengths), max(lengths)))
+        watch.batches.append(list(sentences))
         return predict(sentences)
 
-    parse_corpus(corpus, out, watch, batch_words=40)
-    assert all(number == 1 or number * (longest + 1) <= 40 for number, _, longest in sizes)
-    assert any(longest + 1 > 40 for _, _, longest in sizes)  # longer than a batch: alone
-    assert sum(number for number, _, _ in sizes) == sum(1 for one in read_conllu(corpus) if len(one))
-    assert sum(longest - shortest for _, shortest, longest in sizes) < len(sizes)
+    watch.batches = []
+    return watch
 
 
-def test_a_window_holds_few_characters_too(corpus, out, monkeypatch):
+def test_batches_are_within_the_budget_and_alike(corpus, out, watched, monkeypatch):
+    parse_corpus(corpus, out, watched, batch_words=40)
+    lengths = [[len(one) for one in batch] for batch in watched.batches]
+    assert all(len(some) == 1 or len(some) * (max(some) + 1) <= 40 for some in lengths)
+    assert any(max(some) + 1 > 40 for some in lengths)  # longer than a batch: alone
+    assert sum(map(len, lengths)) == sum(1 for one in read_conllu(corpus) if len(one))
+    assert sum(max(some) - min(some) for some in lengths) < len(lengths)
+    # A window holds few characters, too.
     monkeypatch.setattr("gpuparse.corpus.driver._WINDOW_CHARACTERS", 3000)
-    held = []
-
-    def watch(sentences):
-        held.append(sum(len(one.text) for one in sentences))
-        return predict(sentences)
-
-    parse_corpus(corpus, out, watch, batch_words=10**9)
-    assert len(held) > 10
-    assert max(held) < 3000 + 80 * 60
+    watched.batches.clear()
+    parse_corpus(corpus, out, watched, batch_words=10**9)
+    held = [sum(len(one.text) for one in batch) for batch in watched.batches]
+    assert len(held) > 10 and max(held) < 3000 + 80 * 60
     assert out.read_bytes().decode() == expected(corpus.read_bytes().decode())
 
 
@@ -77,34 +74,21 @@ def test_progress(corpus, out):
     assert seen[-1][0] <= corpus.stat().st_size
 
 
-# Files
-
-
+@pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("packed_in", [False, True])
 @pytest.mark.parametrize("packed_out", [False, True])
-def test_gzip(corpus, out, packed_in, packed_out):
-    text = corpus.read_bytes().decode()
-    source = corpus
-    if packed_in:
-        source = corpus.with_suffix(".gz")
-        source.write_bytes(gzip.compress(text.encode()))
-    target = Path(f"{out}.gz") if packed_out else out
-    parse_corpus(source, target, predict, window=64)
-    data = target.read_bytes()
-    assert (gzip.decompress(data) if packed_out else data).decode() == expected(text)
-    again = Path(f"{out}.again.gz") if packed_out else Path(f"{out}.again")
-    parse_corpus(source, again, predict, window=64)
-    assert again.read_bytes() == data
-
-
-@pytest.mark.parametrize("name", ["out.conllu", "out.conllu.gz"])
-def test_empty_input(tmp_path, name):
-    source, target = tmp_path / "in", tmp_path / name
-    source.write_bytes(b"")
-    report = parse_corpus(source, target, predict)
-    assert (report.sentences, report.words, report.failed) == (0, 0, 0)
-    assert (gzip.decompress(target.read_bytes()) if name.endswith(".gz") else target.read_bytes()) == b""
-    assert sorted(os.listdir(tmp_path)) == ["in", name]
+def test_gzip(corpus, out, packed_in, packed_out, empty):
+    text = "" if empty else corpus.read_bytes().decode()
+    source = corpus.with_suffix(".gz" if packed_in else ".conllu")
+    source.write_bytes(gzip.compress(text.encode()) if packed_in else text.encode())
+    written = []
+    for name in ("a", "b"):  # twice the same
+        target = out.with_name(name + (".gz" if packed_out else ""))
+        report = parse_corpus(source, target, predict, window=64)
+        assert (report.sentences, report.failed) == ((0, 0) if empty else (300, 0))
+        written.append(target.read_bytes())
+    assert (gzip.decompress(written[0]) if packed_out else written[0]).decode() == expected(text)
+    assert written[0] == written[1] and len(left(out)) == 2
 
 
 def test_stdin_and_stdout(corpus, monkeypatch, capfdbinary):
@@ -117,27 +101,21 @@ def test_stdin_and_stdout(corpus, monkeypatch, capfdbinary):
         parse_corpus(corpus, "-", predict, resume=True)
 
 
-def test_a_device_is_written_to(corpus, tmp_path):
+def test_devices_and_pipes_are_written_to(corpus, tmp_path):
     link = tmp_path / "null"
     link.symlink_to("/dev/null")
     parse_corpus(corpus, link, predict)
     assert not Path("/dev/null").is_file()
-    assert sorted(os.listdir(tmp_path)) == ["in.conllu", "null"]
     with pytest.raises(ValueError, match="no regular file"):
         parse_corpus(corpus, link, predict, resume=True)
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="no /dev/fd here")
-def test_a_pipe_is_written_to(tmp_path):
-    """As with ``-o >(gzip > out.gz)``: a pipe has a name but no path."""
-    corpus = tmp_path / "in.conllu"
-    corpus.write_text(f"{WORD}\n\n")
-    out, into = os.pipe()
-    parse_corpus(corpus, f"/dev/fd/{into}", root)
-    os.close(into)
-    with os.fdopen(out, "rb") as stream:
-        assert stream.read().decode() == f"{DONE}\n\n"
-    assert os.listdir(tmp_path) == ["in.conllu"]
+    if os.path.exists("/dev/fd"):  # as with ``-o >(gzip > out.gz)``: a pipe has a name but no path
+        corpus.write_text(f"{WORD}\n\n")
+        out, into = os.pipe()
+        parse_corpus(corpus, f"/dev/fd/{into}", root)
+        os.close(into)
+        with os.fdopen(out, "rb") as stream:
+            assert stream.read().decode() == f"{DONE}\n\n"
+    assert sorted(os.listdir(tmp_path)) == ["in.conllu", "null"]
 
 
 WORD = "1\ta\t_\tX\t_\t_\t_\t_\t_\t_"
@@ -180,9 +158,6 @@ def test_a_finished_file_is_replaced_at_the_end(corpus, out):
     assert out.read_bytes().decode() == expected(corpus.read_bytes().decode())
 
 
-# Failures
-
-
 def test_a_sentence_that_fails_is_named_and_written_as_it_is(corpus, out):
     failing = {"s17", "s200"}
 
@@ -222,16 +197,10 @@ def test_predictions_that_do_not_fit(tmp_path):
     assert "without confidence" in report.failures[2].reason
 
 
-def test_long_sentences_are_left_out(corpus, out):
-    longest = []
-
-    def watch(sentences):
-        longest.append(max(map(len, sentences)))
-        return predict(sentences)
-
-    report = parse_corpus(corpus, out, watch, max_words=20)
+def test_long_sentences_are_left_out(corpus, out, watched):
+    report = parse_corpus(corpus, out, watched, max_words=20)
     before = list(read_conllu(corpus))
-    assert max(longest) == 20
+    assert max(len(one) for batch in watched.batches for one in batch) == 20
     assert report.failed == sum(len(one) > 20 for one in before) > 10
     assert "words, more than the 20 allowed" in report.failures[0].reason
     for one, new in zip(before, read_conllu(out), strict=True):
@@ -268,42 +237,29 @@ def test_a_predictor_that_always_fails_stops_the_run(corpus, out):
     with pytest.raises(RuntimeError, match=r"all of \d+ sentences failed; the first: .*the device is gone"):
         parse_corpus(corpus, out, broken)
     assert left(out) == []
-
-
-def test_failures_that_are_kept_are_few():
     report = Report()
-    for line in range(3 * KEPT):
+    for line in range(3 * KEPT):  # those that are kept are few
         report.add(Failure("f", line, None, "why"))
     assert report.failed == 3 * KEPT
     assert [failure.line for failure in report.failures] == list(range(KEPT))
 
 
 @pytest.mark.parametrize(
-    ("options", "what"),
+    ("inputs", "options", "what"),
     [
-        ({"batch_words": 0}, "batch_words: 0 is not positive"),
-        ({"window": 0}, "window: 0"),
-        ({"max_words": -1}, "max_words: -1"),
-        ({"resume": True, "overwrite": True}, "choose one"),
+        (None, {"batch_words": 0}, "batch_words: 0 is not positive"),
+        (None, {"window": 0}, "window: 0"),
+        (None, {"max_words": -1}, "max_words: -1"),
+        (None, {"resume": True, "overwrite": True}, "choose one"),
+        ([], {}, "no input"),
+        (["-", "-"], {}, "more than once"),
+        ("nothing", {}, "nothing"),
     ],
 )
-def test_wrong_arguments(corpus, out, options, what):
-    with pytest.raises(ValueError, match=what):
-        parse_corpus(corpus, out, predict, **options)
+def test_wrong_arguments(corpus, out, inputs, options, what):
+    with pytest.raises((ValueError, FileNotFoundError), match=what):
+        parse_corpus(corpus if inputs is None else inputs, out, predict, **options)
     assert left(out) == []
-
-
-def test_wrong_inputs(tmp_path, out):
-    with pytest.raises(ValueError, match="no input"):
-        parse_corpus([], out, predict)
-    with pytest.raises(ValueError, match="more than once"):
-        parse_corpus(["-", "-"], out, predict)
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        parse_corpus(tmp_path / "nothing", out, predict)
-    assert left(out) == []
-
-
-# Interruptions
 
 
 def test_memory_does_not_grow(tmp_path):
@@ -320,19 +276,11 @@ def test_memory_does_not_grow(tmp_path):
     assert peaks[1] < peaks[0] + 4 * (1 << 20)
 
 
-def test_sentences_of_other_sources_are_named_by_line(tmp_path):
-    """What a predictor sees knows where it is from."""
-    source = tmp_path / "in"
-    source.write_text(f"\n\n{WORD}\n\n{WORD}\n")
-    places = []
-
-    def watch(sentences):
-        places.extend((one.source, one.line_of(1)) for one in sentences)
-        assert all(isinstance(one, Sentence) for one in sentences)
-        return root(sentences)
-
-    parse_corpus(str(source), str(tmp_path / "out"), watch)
-    assert sorted(places) == [(str(source), 3), (str(source), 5)]
+def test_what_a_predictor_sees_knows_where_it_is_from(tmp_path, watched):
+    (tmp_path / "in").write_text(f"\n\n{WORD}\n\n{WORD}\n")
+    parse_corpus(str(tmp_path / "in"), str(tmp_path / "out"), watched)
+    places = [(one.source, one.line_of(1)) for batch in watched.batches for one in batch]
+    assert sorted(places) == [(str(tmp_path / "in"), line) for line in (3, 5)]
 
 
 def test_a_long_path_does_not_spoil_the_report(tmp_path):

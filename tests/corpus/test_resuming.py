@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -47,19 +48,21 @@ def test_resume_gives_the_same_bytes(corpus, tmp_path, name, packed):
     folder = tmp_path / "out"
     folder.mkdir()
     whole = parse_corpus(source, tmp_path / f"whole.{name}", predict, **OPTIONS)
-    runs = 0
-    while runs < 100:
-        runs += 1
-        try:
-            report = parse_corpus(source, folder / name, stopping(9), resume=True, **OPTIONS)
-            break
-        except Stop:
-            assert not (folder / name).exists()
+    report, runs = until_done(source, folder / name, after=9, **OPTIONS)
     assert runs > 3
     assert (folder / name).read_bytes() == (tmp_path / f"whole.{name}").read_bytes()
     assert os.listdir(folder) == [name]
     assert (report.sentences, report.words, report.bytes) == (whole.sentences, whole.words, whole.bytes)
     assert 0 < report.earlier_sentences < report.sentences
+
+
+def until_done(*arguments, after, **options):
+    """Runs that are interrupted, each going on; the last one's report, and how many they were."""
+    for runs in itertools.count(1):
+        try:
+            return parse_corpus(*arguments, stopping(after), resume=True, **options), runs
+        except Stop:
+            assert runs < 200 and not arguments[1].exists()
 
 
 def test_resume_with_several_inputs(tmp_path, out):
@@ -69,12 +72,7 @@ def test_resume_with_several_inputs(tmp_path, out):
         paths[-1].write_text(words(number * 3, seed=number).rstrip("\n"), newline="", encoding="utf-8")
     options = {**OPTIONS, "window": 3}
     parse_corpus(paths, tmp_path / "whole", predict, **options)
-    for _ in range(200):
-        try:
-            parse_corpus(paths, out, stopping(6), resume=True, **options)
-            break
-        except Stop:
-            pass
+    until_done(paths, out, after=6, **options)
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -107,17 +105,14 @@ def interrupted(corpus, out, after=9, **options):
 
 
 def test_an_interrupted_run_is_not_thrown_away(corpus, out):
+    with pytest.raises(Stop):
+        parse_corpus(corpus, out, stopping(1), **OPTIONS)
+    assert left(out) == []  # it had saved nothing
     interrupted(corpus, out)
     with pytest.raises(ValueError, match=r"out\.conllu\.partial: left by an interrupted run; pass --resume"):
         parse_corpus(corpus, out, predict, **OPTIONS)
     parse_corpus(corpus, out, predict, overwrite=True, **OPTIONS)
     assert left(out) == ["out.conllu"]
-
-
-def test_a_run_that_saved_nothing_leaves_nothing(corpus, out):
-    with pytest.raises(Stop):
-        parse_corpus(corpus, out, stopping(1), **OPTIONS)
-    assert left(out) == []
 
 
 def test_what_was_written_after_the_last_save_is_cut_off(corpus, out):
@@ -214,19 +209,6 @@ def test_two_runs_do_not_write_one_file(corpus, out):
     assert len(list(read_conllu(out))) == 300
 
 
-def in_a_child(run):
-    """Start ``run`` in a process of its own that has everything imported already."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            run()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("name", ["out.conllu", "out.conllu.gz"])
 def test_kill_9_at_any_moment(tmp_path, name):
@@ -239,7 +221,11 @@ def test_kill_9_at_any_moment(tmp_path, name):
     kills = 0
     for _ in range(40):
         size = partial.stat().st_size if partial.exists() else 0
-        child = in_a_child(lambda: parse_corpus(source, target, predict, resume=True, **OPTIONS))
+        options = {**OPTIONS, "resume": True}  # in a process that has everything imported already
+        child = multiprocessing.get_context("fork").Process(
+            target=parse_corpus, args=(source, target, predict), kwargs=options
+        )
+        child.start()
         if kills < 10:
             # Some in their first moments, most after a bit of progress; none needs a fast machine.
             wanted, end = size + rng.choice([0, 0, 2000, 10_000]), time.monotonic() + 10
@@ -248,11 +234,11 @@ def test_kill_9_at_any_moment(tmp_path, name):
                     break
                 time.sleep(0.001)
             time.sleep(rng.uniform(0.0, 0.01))
-            os.kill(child, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status == 0:
+            child.kill()
+        child.join()
+        if child.exitcode == 0:
             break
-        assert status == -signal.SIGKILL
+        assert child.exitcode == -signal.SIGKILL
         kills += 1
     assert kills == 10
     assert target.read_bytes() == (tmp_path / f"whole.{name}").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -22,9 +23,6 @@ TENSORS = ("lengths", "words", "prefixes", "tags", "feats", "forms", "chars", "h
 @pytest.fixture(scope="module")
 def treebank():
     return list(artificial_treebank(200, seed=7))
-
-
-# ------------------------------------------------------------------------------------------------ cutting
 
 
 def nodes(batch, lengths):
@@ -72,46 +70,28 @@ def test_the_widest_counts_wherever_it_stands():
     assert late > 100
 
 
-def test_sentences_of_equal_length_keep_their_order():
-    assert batches_by_length([2, 2, 1, 2, 1], 6) == [[2, 4], [0, 1], [3]]
-
-
-def test_a_sentence_over_the_budget_has_its_own_batch():
-    assert batches_by_length([3, 99, 3, 98], 8) == [[0, 2], [3], [1]]
+def test_edges():
+    assert batches_by_length([2, 2, 1, 2, 1], 6) == [[2, 4], [0, 1], [3]]  # of equal length: their order
+    assert batches_by_length([3, 99, 3, 98], 8) == [[0, 2], [3], [1]]  # over the budget: alone
     check(shuffled_batches([3, 99, 3, 98], 8, seed=0, epoch=0), [3, 99, 3, 98], 8)
-
-
-def test_no_sentences():
     assert batches_by_length([], 10) == [] == shuffled_batches([], 10, seed=1, epoch=1)
+    for cut in (batches_by_length, partial(shuffled_batches, seed=0, epoch=0)):
+        for budget in (0, -1):
+            with pytest.raises(ValueError, match=rf"^batch budget: {budget} words; wanted 1 or more$"):
+                cut([1], budget)
 
 
-@pytest.mark.parametrize("budget", [0, -1])
-def test_no_budget(budget):
-    for cut in (lambda: batches_by_length([1], budget), lambda: shuffled_batches([1], budget, seed=0, epoch=0)):
-        with pytest.raises(ValueError, match=rf"^batch budget: {budget} words; wanted 1 or more$"):
-            cut()
-
-
-def as_sets(batches):
-    return {frozenset(batch) for batch in batches}
-
-
-def test_other_batches_for_another_seed_or_epoch(treebank):
+def test_seed_and_epoch_decide_and_nothing_else(treebank):
     lengths = [len(sentence) for sentence in treebank]
     first = shuffled_batches(lengths, 400, seed=1, epoch=0)
+    torch.manual_seed(5), np.random.seed(5), random.seed(5)
+    for same in (lengths, np.array(lengths)):
+        assert shuffled_batches(same, 400, seed=1, epoch=0) == first
     for seed, epoch in ((2, 0), (1, 1), (0, 1)):
         other = shuffled_batches(lengths, 400, seed=seed, epoch=epoch)
         assert other != first
         # Not the same batches in another order: a sentence meets others.
-        assert len(as_sets(first) & as_sets(other)) < len(first) / 2
-
-
-def test_nothing_but_seed_and_epoch_decides(treebank):
-    lengths = [len(sentence) for sentence in treebank]
-    first = shuffled_batches(lengths, 400, seed=3, epoch=4)
-    torch.manual_seed(5), np.random.seed(5), random.seed(5)
-    assert shuffled_batches(lengths, 400, seed=3, epoch=4) == first
-    assert shuffled_batches(np.array(lengths), 400, seed=3, epoch=4) == first
+        assert len(set(map(frozenset, first)) & set(map(frozenset, other))) < len(first) / 2
 
 
 def test_order_is_shuffled_and_padding_little(treebank):
@@ -125,20 +105,11 @@ def test_order_is_shuffled_and_padding_little(treebank):
     assert padded < 0.75 * sum(nodes(batch, lengths) for batch in whole)  # as they come, it would be much
 
 
-# ------------------------------------------------------------------------------------------------ padding
-
-
 def test_padded_by_hand():
+    see, it, odd = ["VERB", "PRON"], ["PRON", "VERB", "PRON", "VERB"], ["nsubj", "root", "nsubj", "odd"]
     sentences = [
-        Sentence.from_words(
-            ["see", "it"], ["VERB", "PRON"], heads=[0, 1], deprels=["root", "obj"], feats=["M=I|T=P|V=F", "_"]
-        ),
-        Sentence.from_words(
-            ["it", "sees", "it", "go"],
-            ["PRON", "VERB", "PRON", "VERB"],
-            heads=[2, 0, 4, 2],
-            deprels=["nsubj", "root", "nsubj", "odd"],
-        ),
+        Sentence.from_words(["see", "it"], see, heads=[0, 1], deprels=["root", "obj"], feats=["M=I|T=P|V=F", "_"]),
+        Sentence.from_words(["it", "sees", "it", "go"], it, heads=[2, 0, 4, 2], deprels=odd),
     ]
     vocabulary = Vocabulary.build([sentences[0], sentences[0], sentences[1].with_parse([2, 0, 4, 2], ["nsubj"] * 4)])
     word, tag, label = vocabulary.words, vocabulary.tags, vocabulary.labels
@@ -216,11 +187,9 @@ def test_forms_alike_at_both_ends_are_forms_of_their_own(vocabulary):
 
 def test_unknown_characters(vocabulary):
     known = vocabulary.chars.to_json()[0]
-    rows, width = form_rows(vocabulary, "\U0001f600", known + "日\u0301", "<root>"[:1] + "☃")
-    assert width == 3
-    assert rows[0] == [UNKNOWN, PAD, PAD]  # an emoji is one character
-    assert rows[1] == [vocabulary.chars[known], UNKNOWN, UNKNOWN]
-    assert PAD not in rows[2][:2]
+    rows, width = form_rows(vocabulary, "\U0001f600", known + "日\u0301", "<☃")
+    assert width == 3 and PAD not in rows[2][:2]
+    assert rows[:2] == [[UNKNOWN, PAD, PAD], [vocabulary.chars[known], UNKNOWN, UNKNOWN]]  # an emoji is one character
 
 
 def test_heads_only_if_all_have_them(vocabulary, treebank):

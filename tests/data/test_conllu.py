@@ -16,8 +16,6 @@ from gpuparse.data.conllu import encode, split_sentences
 from tests.data.conllu_text import WHOLE, read, sentence, word
 from tests.treebanks import NAMES, treebank
 
-# Reading
-
 
 def test_the_parts_of_a_sentence():
     (one,) = read(WHOLE.encode())
@@ -34,14 +32,9 @@ def test_the_parts_of_a_sentence():
     assert one.sent_id == "first"
     assert [one.line_of(i) for i in range(1, 7)] == [5, 6, 10, 11, 12, 13]
     assert (one.source, one.line, one.text) == ("<file>", 1, WHOLE)
-
-
-def test_what_a_caller_gets_is_its_own():
-    (one,) = read(WHOLE.encode())
-    one.words[0] = "changed"
+    one.words[0] = "changed"  # what a caller gets is its own
     one.comments.clear()
-    assert one.words[0] == "Vamos"
-    assert len(one.comments) == 3
+    assert one.words[0] == "Vamos" and len(one.comments) == 3
 
 
 VARIANTS = {
@@ -120,6 +113,10 @@ def test_sentences_do_not_depend_on_where_blocks_end(monkeypatch):
         assert [(one.text, one.line) for one in read(text.encode())] == whole
     monkeypatch.setattr("gpuparse.data.conllu._BLOCK", 7)
     assert [(one.text, one.line) for one in read_conllu(io.StringIO(text, newline=""))] == whole
+    stream = io.BytesIO((WHOLE * 3).encode())  # from a place in a file on
+    stream.seek(len(WHOLE.encode()))
+    lines = WHOLE.count("\n")
+    assert [one.line for one in split_sentences(stream, "x", line=lines + 1)] == [lines + 1, 2 * lines + 1]
 
 
 def test_reading_is_lazy():
@@ -131,31 +128,15 @@ def test_reading_is_lazy():
     assert len(next(sentences)) == 6
 
 
-def test_a_long_run_of_blank_lines_takes_linear_time():
-    data = f"{word(1)}\n".encode() + b" \n" * 200_000 + word(1).encode()
+def test_long_sentences_and_long_runs_of_blank_lines(monkeypatch):
+    data = f"{word(1)}\n".encode() + b" \n" * 200_000 + word(1).encode()  # in linear time
     assert [len(one) for one in read(data)] == [1, 1]
     assert read(b"\n" * 500_000)[0].text == "\n" * 500_000
-
-
-def test_a_sentence_longer_than_a_block(monkeypatch):
     monkeypatch.setattr("gpuparse.data.conllu._BLOCK", 64)
     text = "".join(f"{word(i)}\n" for i in range(1, 3001)) + "\n"
     (one,) = read(text.encode())
-    assert len(one) == 3000
-    assert one.with_parse([0] * 3000, ["dep"] * 3000).text == text
+    assert len(one) == 3000 and one.with_parse([0] * 3000, ["dep"] * 3000).text == text
     assert one.with_parse([3000] * 3000).heads == [3000] * 3000
-
-
-def test_reading_on_from_a_place_in_a_file():
-    data = (WHOLE * 3).encode()
-    stream = io.BytesIO(data)
-    at = len(WHOLE.encode())
-    stream.seek(at)
-    rest = list(split_sentences(stream, "x", line=WHOLE.count("\n") + 1))
-    assert [one.line for one in rest] == [one.line for one in read(data)[1:]]
-
-
-# Files
 
 
 @pytest.mark.parametrize("name", ["a.conllu", "a.conllu.gz"])
@@ -218,12 +199,11 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.conllu"):
         list(read_conllu(tmp_path / "none.conllu"))
     broken = tmp_path / "broken.gz"
-    broken.write_bytes(gzip.compress(os.urandom(5000))[:-900])
-    with pytest.raises(ConlluError, match=r"broken\.gz: the gzip data breaks off"):
-        list(read_conllu(broken))
-    broken.write_bytes(WHOLE.encode())
-    with pytest.raises(ConlluError, match=r"broken\.gz: not gzip data"):
-        list(read_conllu(broken))
+    packed = gzip.compress(os.urandom(5000))[:-900]
+    for content, what in ((packed, "the gzip data breaks off"), (WHOLE.encode(), "not gzip data")):
+        broken.write_bytes(content)
+        with pytest.raises(ConlluError, match=rf"broken\.gz: {what}"):
+            list(read_conllu(broken))
 
 
 def test_a_text_file_may_be_given(tmp_path):
@@ -235,9 +215,6 @@ def test_a_text_file_may_be_given(tmp_path):
     path.write_bytes(b"\xff")
     with open(path, encoding="utf-8") as stream, pytest.raises(ConlluError, match="not UTF-8"):
         list(read_conllu(stream))
-
-
-# Errors
 
 
 BAD = {
@@ -303,16 +280,9 @@ def test_not_utf_8():
 @pytest.mark.parametrize(
     ("head", "what"),
     [
-        ("_", "has no HEAD"),
-        ("", "has no HEAD"),
+        *((head, "has no HEAD") for head in ("_", "")),
+        *((head, "no integer") for head in ("-1", "1.5", "01", " 1", "1_0", "٣", "9" * 5000)),
         ("x", "has HEAD 'x', no integer"),
-        ("-1", "no integer"),
-        ("1.5", "no integer"),
-        ("01", "no integer"),
-        (" 1", "no integer"),
-        ("1_0", "no integer"),
-        ("٣", "no integer"),
-        ("9" * 5000, "no integer"),
         ("4", "has HEAD 4 in a sentence of 3"),
     ],
 )
@@ -324,17 +294,6 @@ def test_heads_that_are_none(head, what):
     assert what in str(caught.value)
     with pytest.raises(ConlluError):
         check_tree(one)
-
-
-def test_two_sentences_in_one_text():
-    with pytest.raises(ConlluError, match=r"<text>:2: a blank line inside a sentence"):
-        len(Sentence(f"{word(1)}\n\n{word(1)}\n\n"))
-
-
-# Writing into a sentence
-
-
-# Any file
 
 
 BLANKS = st.sampled_from(["\n", "\n", "\n", "\r\n", " \n", "\n\n", "\t\n\n"])
@@ -395,11 +354,10 @@ def test_treebanks_survive(name):
     assert encode(one.with_parse(one.heads, one.deprels) for one in read(crlf)) == crlf
 
 
-# Comments
-
-
-def test_messages_quote_a_part_of_long_values() -> None:
-    for values in (["a\t" + "x" * 1000], ["\n" * 500]):
+def test_messages_are_short():
+    for wrong in (lambda: Sentence.from_words(["a\t" + "x" * 1000]), lambda: Sentence.from_words(["\n" * 500])):
         with pytest.raises(ValueError) as caught:
-            Sentence.from_words(values)
+            wrong()
         assert len(str(caught.value)) < 300 and str(caught.value).isprintable()
+    with pytest.raises(ConlluError, match="<text>:2: a blank line inside a sentence"):
+        len(Sentence(f"{word(1)}\n\n{word(1)}\n\n"))

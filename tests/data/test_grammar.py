@@ -16,15 +16,7 @@ from gpuparse.data import Sentence
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.brackets import Constituent
 from gpuparse.data.constituents import heads_of, lexicalise_sentence, number_rows
-from gpuparse.data.grammar import (
-    Bilexical,
-    CountedModels,
-    Emissions,
-    Trigrams,
-    add_heads,
-    read_grammar,
-    read_models,
-)
+from gpuparse.data.grammar import Bilexical, CountedModels, Emissions, Trigrams, add_heads, read_grammar, read_models
 
 # Sums of some thousand float64 numbers.
 CLOSE = {"rtol": 0, "atol": 1e-9}
@@ -57,11 +49,13 @@ def rules(grammar):
     }
 
 
-def total_by_parent(grammar):
+def check_sums(grammar):
+    """Probabilities of what a phrase becomes add up to 1, and nothing is dead."""
     S = len(grammar.symbols)
-    return torch.zeros(S, dtype=torch.float64).index_add_(0, grammar.parents, grammar.scores.double().exp())[
-        grammar.tags :
-    ]
+    sums = torch.zeros(S, dtype=torch.float64).index_add_(0, grammar.parents, grammar.scores.double().exp())
+    torch.testing.assert_close(sums[grammar.tags :], torch.ones(S - grammar.tags).double(), **CLOSE)
+    torch.testing.assert_close(grammar.roots.exp().sum(), torch.tensor(1.0).double(), **CLOSE)
+    assert alive(grammar) == set(range(S))
 
 
 def test_by_hand():
@@ -90,10 +84,10 @@ def test_rare_rules_that_stay():
     y = pair("Y", a, pair("X", a, a))
     trees = [*[pair("X", a, a)] * 5, *[pair("X", y, a)] * 2, pair("X", a, y), pair("X", pair("Z", y, a), a)]
     trees.append(pair("X", pair("Y", a, a), a))
-    grammar = read_grammar(trees, min_count=6)
+    grammar = read_grammar(trees, min_count=6, dtype=torch.float64)
     kept = {" ".join(rule[:3]) for rule in rules(grammar)}
     assert kept == {"X A A", "Y A X", "Z Y A", "X Y A", "X Z A"}  # without "X A Y" and "Y A A"
-    assert alive(grammar) == set(range(len(grammar.symbols)))
+    check_sums(grammar)
 
 
 def alive(grammar):
@@ -122,11 +116,7 @@ def test_any_trees(trees, min_count, smoothing):
     everything = read_grammar(trees, dtype=torch.float64)
     assert grammar.symbols == everything.symbols
     assert set(rules(grammar)) <= set(rules(everything))
-    assert alive(grammar) == set(range(len(grammar.symbols)))
-    torch.testing.assert_close(
-        total_by_parent(grammar), torch.ones(len(grammar.symbols) - grammar.tags).double(), **CLOSE
-    )
-    torch.testing.assert_close(grammar.roots.exp().sum(), torch.tensor(1.0).double(), **CLOSE)
+    check_sums(grammar)
 
 
 @pytest.mark.parametrize("relations", [False, True])
@@ -136,10 +126,7 @@ def test_treebank(sentences, relations):
     for min_count in (1, 3, 10):
         grammar = read_grammar(trees, min_count=min_count, dtype=torch.float64)
         sizes.append(len(grammar.scores))
-        torch.testing.assert_close(
-            total_by_parent(grammar), torch.ones(len(grammar.symbols) - grammar.tags).double(), **CLOSE
-        )
-        assert alive(grammar) == set(range(len(grammar.symbols)))
+        check_sums(grammar)
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
 
@@ -158,28 +145,19 @@ def test_heads_by_rules(sentences, models):
         add_heads(torch.tensor([[0, 1, 2, 0], [0, 0, 0, -1], [1, 1, 0, -1]]), grammar)
 
 
-def test_wrong_trees():
-    with pytest.raises(ValueError, match=r"^trees: there are none"):
-        read_grammar([])
-    with pytest.raises(ValueError, match=r"^trees: 'X' is not of two children"):
-        read_grammar([Constituent("X", (leaf("A"),))])
-    with pytest.raises(ValueError, match=r"^trees: 'A' is a phrase and a tag"):
-        read_grammar([pair("A", leaf("A"), leaf("B"))])
-    with pytest.raises(ValueError, match=r"^min_count: 0 is below 1"):
-        read_grammar([leaf("A")], min_count=0)
-    with pytest.raises(ValueError, match=r"^smoothing: -1 is not"):
-        read_grammar([leaf("A")], smoothing=-1)
-
-
-def test_emissions(models, sentences):
-    emissions = models.emissions
-    sums = emissions.scores.exp().sum(0)
-    torch.testing.assert_close(sums, torch.ones_like(sums), **CLOSE)
-    assert emissions.tags == models.grammar.symbols[: models.grammar.tags]
-    words = sentences[0].words
-    scores = emissions.score(words)
-    assert scores.shape == (len(words), len(emissions.tags))
-    assert bool(scores.isfinite().all())
+@pytest.mark.parametrize(
+    ("trees", "options", "what"),
+    [
+        ([], {}, "trees: there are none"),
+        ([Constituent("X", (leaf("A"),))], {}, "trees: 'X' is not of two children"),
+        ([pair("A", leaf("A"), leaf("B"))], {}, "trees: 'A' is a phrase and a tag"),
+        ([leaf("A")], {"min_count": 0}, "min_count: 0 is below 1"),
+        ([leaf("A")], {"smoothing": -1}, "smoothing: -1 is not"),
+    ],
+)
+def test_wrong_trees(trees, options, what):
+    with pytest.raises(ValueError, match=f"^{what}"):
+        read_grammar(trees, **options)
 
 
 def test_unknown_words():
@@ -202,12 +180,17 @@ def test_unknown_words():
         Emissions.count([])
 
 
-def test_trigrams_sum_to_one(models):
+def test_probabilities_of_words_and_trigrams(models, sentences):
+    emissions = models.emissions
+    sums = emissions.scores.exp().sum(0)
+    torch.testing.assert_close(sums, torch.ones_like(sums), **CLOSE)
+    assert emissions.tags == models.grammar.symbols[: models.grammar.tags]
+    scores = emissions.score(sentences[0].words)
+    assert scores.shape == (len(sentences[0]), len(emissions.tags)) and bool(scores.isfinite().all())
     T = len(models.trigrams.tags)
-    sums = models.trigrams.scores.exp().sum(-1)
     wanted = torch.ones(T + 1, T + 1, dtype=torch.float64)
     wanted[:T, T] = 0  # nothing follows the end
-    torch.testing.assert_close(sums, wanted, **CLOSE)
+    torch.testing.assert_close(models.trigrams.scores.exp().sum(-1), wanted, **CLOSE)
     assert models.trigrams.scores[T, T, T] == -math.inf
 
 
@@ -255,24 +238,19 @@ def test_chains_of_the_library(models):
     assert len(tags) == keep
 
 
-def test_arcs_sum_to_one(models):
-    """Over all tags and words of a modifier, for heads that are common, rare, unknown and the root."""
-    bilexical = models.bilexical
+def test_arcs_and_distances_sum_to_one(models):
+    """Over all tags and words of a modifier, for heads that are common, rare, unknown and the root; over distances."""
+    bilexical, one = models.bilexical, torch.tensor(1.0).double()
     T, V = len(bilexical.emissions.tags), bilexical.emissions.scores.shape[0]
     tag, item = torch.arange(T)[:, None].expand(T, V), torch.arange(V).expand(T, V)
     for head_tag, head_item, side in [(0, 0, 0), (0, V - 1, 1), (3, 5, 1), (T - 1, 7, 0), (T, V, 1), (T, V, 0)]:
         fixed = [torch.full((T, V), number) for number in (head_tag, head_item, side)]
         total = bilexical.log_probability(torch.stack([*fixed, tag, item])).exp().sum()
-        torch.testing.assert_close(total, torch.tensor(1.0).double(), **CLOSE)
-
-
-def test_distances_sum_to_one(models):
-    T = len(models.emissions.tags)
+        torch.testing.assert_close(total, one, **CLOSE)
     sizes = torch.tensor([1, 1, 1, 2, 4, 10])
-    for head, side, tag in itertools.product(range(T), range(2), range(T)):
-        table = torch.stack([torch.full((6,), number) for number in (head, side, tag)] + [torch.arange(6)])
-        total = (models.bilexical.log_distance(table).exp() * sizes).sum()
-        torch.testing.assert_close(total, torch.tensor(1.0).double(), **CLOSE)
+    for numbers in itertools.product(range(T), range(2), range(T)):  # head, side, tag
+        table = torch.stack([torch.full((6,), number) for number in numbers] + [torch.arange(6)])
+        torch.testing.assert_close((bilexical.log_distance(table).exp() * sizes).sum(), one, **CLOSE)
 
 
 def test_arcs_by_hand():
@@ -306,9 +284,8 @@ def test_models_are_of_use(models):
     for sentence in artificial_treebank(40, seed=4):
         n = len(sentence)
         padded, lengths = models.trigrams.pad(models.emissions.score(sentence.words)[None], torch.tensor([n]))
-        best = models.trigrams.strip(
-            gp.TrigramChains(padded, models.trigrams.scores, lengths).argmax, torch.tensor([n])
-        )
+        chains = gp.TrigramChains(padded, models.trigrams.scores, lengths)
+        best = models.trigrams.strip(chains.argmax, torch.tensor([n]))
         names = [models.trigrams.tags[t] for t in best[0].tolist()]
         tags += sum(map(str.__eq__, names, sentence.upos))
         arcs = models.bilexical.score(sentence.words, sentence.upos)[None]
@@ -335,21 +312,22 @@ def test_saved(models, tmp_path, sentences):
 
 
 def test_not_whole(models, tmp_path):
-    path = tmp_path / "counted"
-    with pytest.raises(ValueError, match=r"counted\.json: there is no such file"):
-        CountedModels.load(path)
+    path, names, weights = (tmp_path / name for name in ("counted", "counted.json", "counted.safetensors"))
+
+    def refused(what):
+        with pytest.raises(ValueError, match=what):
+            CountedModels.load(path)
+
+    refused(r"counted\.json: there is no such file")
     models.save(path)
-    names = json.loads((tmp_path / "counted.json").read_text())
-    (tmp_path / "counted.json").write_text(json.dumps({**names, "format": 0}))
-    with pytest.raises(ValueError, match=r"counted\.json: of format 0, and 1 is wanted"):
-        CountedModels.load(path)
-    (tmp_path / "counted.json").write_text(json.dumps({"format": 1, "symbols": []}))
-    with pytest.raises(ValueError, match=r"counted\.json: words is missing; count anew"):
-        CountedModels.load(path)
+    whole = json.loads(names.read_text())
+    names.write_text(json.dumps({**whole, "format": 0}))
+    refused(r"counted\.json: of format 0, and 1 is wanted")
+    names.write_text(json.dumps({"format": 1, "symbols": []}))
+    refused(r"counted\.json: words is missing; count anew")
     models.save(path)
-    (tmp_path / "counted.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"counted\.safetensors: not safetensors"):
-        CountedModels.load(path)
+    weights.write_bytes(b"nothing")
+    refused(r"counted\.safetensors: not safetensors")
 
 
 @pytest.mark.parametrize(

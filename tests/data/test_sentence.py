@@ -58,14 +58,8 @@ def test_with_parse_adds_to_misc():
     (one,) = read(WHOLE.encode())
     values = [f"0.{i}" for i in range(6)]
     new = one.with_parse(one.heads, misc={"Confidence": values})
-    assert new.misc == [
-        "Confidence=0.0",
-        "A=1|B=2|Confidence=0.1",
-        "Confidence=0.2",
-        "Z=z|Confidence=0.3",
-        "SpaceAfter=No|Confidence=0.4",
-        "Confidence=0.5",
-    ]
+    before = ("", "A=1|B=2|", "", "Z=z|", "SpaceAfter=No|", "")
+    assert new.misc == [f"{kept}Confidence={value}" for kept, value in zip(before, values, strict=True)]
     assert "1-2\tVámonos\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=Yes\n" in new.text
     both = one.with_parse(one.heads, misc={"B": list("uvwxyz"), "C": list("uvwxyz")})
     assert both.misc[1] == "A=1|B=v|C=v"
@@ -95,20 +89,17 @@ def test_from_words():
     assert one.text == "# sent_id = x\n1\tNew York\t_\tPROPN\t_\t_\t2\t_\t_\t_\n2\tis\t_\tAUX\t_\t_\t0\t_\t_\t_\n\n"
     assert (one.words, one.heads, one.sent_id) == (["New York", "is"], [2, 0], "x")
     assert len(Sentence.from_words([])) == 0
-    for arguments, options in [
-        ((["a", ""],), {}),
-        ((["a\tb"],), {}),
-        ((["a"], ["X", "Y"]), {}),
-        ((["a"],), {"comments": ["c"]}),
-        ((["a"],), {"comments": ["#\nc"]}),
-    ]:
+    sent = pickle.loads(pickle.dumps(sentence("# c", word(1), line=7)))  # to another process
+    assert (sent.words, sent.line_of(1), sent.source) == (["a"], 8, "f.conllu")
+    for wrong in (
+        {"words": ["a", ""]},
+        {"words": ["a\tb"]},
+        {"upos": ["X", "Y"]},
+        {"comments": ["c"]},
+        {"comments": ["#\nc"]},
+    ):
         with pytest.raises(ValueError):
-            Sentence.from_words(*arguments, **options)
-
-
-def test_a_sentence_can_be_sent_to_another_process():
-    one = pickle.loads(pickle.dumps(sentence("# c", word(1), line=7)))
-    assert (one.words, one.line_of(1), one.source) == (["a"], 8, "f.conllu")
+            Sentence.from_words(**{"words": ["a"], **wrong})
 
 
 def test_a_comment_is_added_replaced_and_taken_away():
@@ -123,6 +114,8 @@ def test_a_comment_is_added_replaced_and_taken_away():
     assert one.with_comment("constraints", None) is one
     assert marked.with_parse([0, 1, 1, 1, 1, 1]).comments == marked.comments
     assert marked.line_of(1) == one.line_of(1) + 1
+    with pytest.raises(ValueError, match=r"constraints: 'a\\nb' has a line end"):
+        one.with_comment("constraints", "a\nb")
 
 
 @pytest.mark.parametrize("before", ["", "\ufeff", "# a\n", "\ufeff# a\n", "# constraints = old\n# a\n"])
@@ -135,11 +128,6 @@ def test_a_comment_where_there_are_others_or_none(before, end):
     assert marked.text == f"{kept}# constraints = x{end}{word(1)}{end}{end}"
     assert marked.with_comment("constraints", None).text == f"{kept}{word(1)}{end}{end}"
     assert marked.words == ["a"]
-
-
-def test_a_comment_has_one_line():
-    with pytest.raises(ValueError, match=r"constraints: 'a\\nb' has a line end"):
-        sentence(word(1)).with_comment("constraints", "a\nb")
 
 
 @pytest.mark.parametrize(

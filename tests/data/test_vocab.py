@@ -8,19 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gpuparse.data import ConlluError, Sentence
+from gpuparse.data import ConlluError, Sentence, vocab
 from gpuparse.data.artificial import artificial_treebank
-from gpuparse.data.vocab import (
-    LONGEST_FORM,
-    PAD,
-    RESERVED,
-    ROOT,
-    UNKNOWN,
-    Index,
-    Vocabulary,
-    form_characters,
-    split_feats,
-)
+from gpuparse.data.vocab import LONGEST_FORM, PAD, RESERVED, ROOT, UNKNOWN, Index, Vocabulary
 
 
 def tree(words, heads, deprels, upos=None, feats=None):
@@ -39,26 +29,17 @@ def treebank():
     return list(artificial_treebank(60, seed=5))
 
 
-# ------------------------------------------------------------------------------------------------ an index
-
-
-def test_reserved_numbers():
-    assert (PAD, UNKNOWN, ROOT) == (0, 1, 2) and len(RESERVED) == 3
-
-
 def test_an_index():
     index = Index(["b", "a"])
+    assert (PAD, UNKNOWN, ROOT) == (0, 1, 2) and len(RESERVED) == 3
     assert len(index) == 5 and index.names == [*RESERVED, "b", "a"]
     assert [index["b"], index["a"], index["c"]] == [3, 4, UNKNOWN]
     assert "a" in index and "c" not in index
     assert index.numbers(["a", "c", "b"]) == [4, UNKNOWN, 3]
     assert index.numbers("ac", missing=-1) == [4, -1]
     assert index.to_json() == ["b", "a"]
-
-
-def test_words_that_look_like_reserved_names_are_not_those():
-    assert [Index(["a"])[name] for name in RESERVED] == [UNKNOWN] * 3
-    assert not any(name in Index(["a"]) for name in RESERVED)
+    # Words that look like reserved names are not those.
+    assert [index[name] for name in RESERVED] == [UNKNOWN] * 3 and not any(name in index for name in RESERVED)
     index = Index(["<root>", "<pad>"])
     assert (index["<root>"], index["<pad>"], index["<unknown>"]) == (3, 4, UNKNOWN)
     assert Index(index.to_json()).names == index.names
@@ -70,9 +51,6 @@ def test_counted_by_frequency_then_alphabet():
     assert Index.count(counted, min_count=2).to_json() == ["z", "a", "b", "ä"]
     assert Index.count(counted, reserved=()).names == ["z", "a", "b", "ä", "c"]
     assert Index.count(Counter()).names == list(RESERVED)
-
-
-# ------------------------------------------------------------------------------------------------ building
 
 
 def test_what_is_counted():
@@ -92,48 +70,26 @@ def test_rare_words_by_min_count():
     assert vocabulary.words.to_json() == ["the", "bark", "barking", "dog", "dogs"]
     assert vocabulary.prefixes.to_json() == ["the", "bark", "barki", "dog", "dogs"]
     assert set("dogsbarkingthe") == set(vocabulary.chars.to_json())
-    assert Vocabulary.build(SMALL, min_count=99).words.to_json() == []
-    assert Vocabulary.build(SMALL, min_count=99).labels.names == vocabulary.labels.names
-
-
-def test_tags_features_and_labels_are_all_kept():
-    """However rare: there are few of them."""
-    vocabulary = Vocabulary.build(SMALL[:1], min_count=9)
-    assert vocabulary.tags.to_json() == ["DET", "NOUN", "VERB"]
-    assert vocabulary.feats.to_json() == ["A=1", "B=2"]
-    assert vocabulary.labels.names == ["det", "nsubj", "root"]
-
-
-def test_does_not_depend_on_the_order_of_sentences(treebank):
-    built = Vocabulary.build(treebank).to_json()
-    assert Vocabulary.build(reversed(treebank)).to_json() == built
-    assert built["words"] and built["feats"] and len(built["labels"]) > 10
+    rare = Vocabulary.build(SMALL, min_count=99)
+    assert rare.words.to_json() == []
+    for name in ("tags", "feats", "labels"):  # all are kept: there are few of them
+        assert getattr(rare, name).names == getattr(vocabulary, name).names
 
 
 def test_counts_of_a_treebank(treebank):
     vocabulary = Vocabulary.build(treebank, min_count=3)
+    assert Vocabulary.build(reversed(treebank), min_count=3).to_json() == vocabulary.to_json()
+    assert len(vocabulary.labels) > 10 and vocabulary.feats.to_json()
     words = Counter(word for sentence in treebank for word in sentence.words)
     assert set(vocabulary.words.to_json()) == {word for word, times in words.items() if times >= 3}
     chars = Counter(char for sentence in treebank for word in sentence.words for char in word)
     assert set(vocabulary.chars.to_json()) == {char for char, times in chars.items() if times >= 3}
     feats = {feat for sentence in treebank for bag in sentence.feats if bag != "_" for feat in bag.split("|")}
     assert set(vocabulary.feats.to_json()) == feats
-    by_root = {
-        (label, head == 0)
-        for sentence in treebank
-        for label, head in zip(sentence.deprels, sentence.heads, strict=True)
-    }
+    by_root = {(label, head == 0) for one in treebank for label, head in zip(one.deprels, one.heads, strict=True)}
     for label, (root, other) in zip(vocabulary.labels.names, vocabulary.root_labels, strict=True):
         assert (root, other) == ((label, True) in by_root, (label, False) in by_root)
     assert (True, False) in vocabulary.root_labels and (False, True) in vocabulary.root_labels
-
-
-def test_building_wants_heads():
-    with pytest.raises(ConlluError, match="word 1 has no HEAD"):
-        Vocabulary.build([Sentence.from_words(["a"])])
-
-
-# ------------------------------------------------------------------------------------------------ encoding
 
 
 def test_a_sentence_in_numbers():
@@ -156,11 +112,12 @@ def test_a_sentence_in_numbers():
 
 
 def test_without_a_tree_heads_are_not_looked_at():
-    vocabulary = Vocabulary.build(SMALL)
-    found = vocabulary.encode(Sentence.from_words(["the", "dog"]))
+    vocabulary, bare = Vocabulary.build(SMALL), Sentence.from_words(["the", "dog"])
+    found = vocabulary.encode(bare)
     assert found.heads is None and found.labels is None and found.length == 2
-    with pytest.raises(ConlluError, match="no HEAD"):
-        vocabulary.encode(Sentence.from_words(["the", "dog"]), tree=True)
+    for wants_heads in (lambda: vocabulary.encode(bare, tree=True), lambda: Vocabulary.build([bare])):
+        with pytest.raises(ConlluError, match="word 1 has no HEAD"):
+            wants_heads()
 
 
 def test_ranges_and_empty_nodes_are_no_words():
@@ -168,43 +125,26 @@ def test_ranges_and_empty_nodes_are_no_words():
     for number, word in (("1", "de"), ("2", "le"), ("2.1", "x")):
         head = "_" if "." in number else str(int(number) - 1)
         text += f"{number}\t{word}\t_\tX\t_\t_\t{head}\tdep\t_\t_\n"
-    found = Vocabulary.build(SMALL).encode(Sentence(text + "\n"), tree=True)
+    vocabulary = Vocabulary.build(SMALL)
+    found = vocabulary.encode(Sentence(text + "\n"), tree=True)
     assert found.forms == ["", "de", "le"] and found.heads.tolist() == [-1, 0, 1]
-
-
-def test_no_words():
-    found = Vocabulary.build(SMALL).encode(Sentence.from_words([]), tree=True)
+    found = vocabulary.encode(Sentence.from_words([]), tree=True)
     assert found.length == 0 and found.words.tolist() == [ROOT] and found.heads.tolist() == [-1]
 
 
-def test_bags_do_not_run_into_one_another():
-    """They are kept for the next sentence: each has its own."""
-    vocabulary = Vocabulary.build(SMALL)
-    one, two = (vocabulary.encode(SMALL[0]).feats for _ in range(2))
-    assert one == two == [[ROOT], [], [vocabulary.feats["A=1"], vocabulary.feats["B=2"]], []]
-
-
 def test_features():
-    assert split_feats("_") == []
-    assert split_feats("Case=Nom|Number=Sing") == ["Case=Nom", "Number=Sing"]
-    assert split_feats("Case=Acc,Dat") == ["Case=Acc,Dat"]
+    vocabulary = Vocabulary.build(SMALL)
+    one, two = (vocabulary.encode(SMALL[0]).feats for _ in range(2))  # kept for the next sentence: each has its own
+    assert one == two == [[ROOT], [], [vocabulary.feats["A=1"], vocabulary.feats["B=2"]], []]
+    for feats, wanted in (("_", []), ("Case=Nom|Number=Sing", ["Case=Nom", "Number=Sing"]), ("C=A,D", ["C=A,D"])):
+        assert vocab.split_feats(feats) == wanted
 
 
-@pytest.mark.parametrize("length", [0, 1, LONGEST_FORM - 1, LONGEST_FORM])
-def test_short_forms_are_looked_at_whole(length):
-    form = "".join(chr(0x4E00 + place) for place in range(length))
-    assert form_characters(form) == form
-
-
-@pytest.mark.parametrize("length", [LONGEST_FORM + 1, LONGEST_FORM + 2, 500])
+@pytest.mark.parametrize("length", [0, 1, *range(LONGEST_FORM - 1, LONGEST_FORM + 3), 500])
 def test_of_long_forms_both_ends(length):
     form = "".join(chr(0x4E00 + place) for place in range(length))
     half = LONGEST_FORM // 2
-    shown = form_characters(form)
-    assert len(shown) == LONGEST_FORM and shown[:half] == form[:half] and shown[half:] == form[length - half :]
-
-
-# ------------------------------------------------------------------------------------------------ JSON
+    assert vocab.form_characters(form) == (form if length <= LONGEST_FORM else form[:half] + form[length - half :])
 
 
 def test_round_trip(treebank):
@@ -214,12 +154,10 @@ def test_round_trip(treebank):
     again = Vocabulary.from_json(json.loads(text))
     assert again.to_json() == vocabulary.to_json()
     assert again.root_labels == vocabulary.root_labels and again.labels.names == vocabulary.labels.names
-    for sentence in [*treebank[:10], odd, Sentence.from_words(["never", "seen", "<root>"], ["Q"] * 3)]:
-        with_tree = sentence in treebank or sentence is odd
-        for one, two in zip(
-            vocabulary.encode(sentence, tree=with_tree), again.encode(sentence, tree=with_tree), strict=True
-        ):
-            np.testing.assert_equal(one, two)
+    unseen = Sentence.from_words(["never", "seen", "<root>"], ["Q"] * 3, heads=[0, 1, 1], deprels=["x"] * 3)
+    for sentence in [*treebank[:10], odd, unseen]:
+        one, two = (each.encode(sentence, tree=True) for each in (vocabulary, again))
+        np.testing.assert_equal(tuple(one), tuple(two))
 
 
 def test_json_that_is_no_vocabulary():

@@ -34,12 +34,11 @@ def test_by_hand():
     assert (scores.exact.correct, scores.exact.gold) == (1, 2)
     assert (scores.tags.correct, scores.tags.gold) == (13, 14)
     json.dumps(scores.to_json())
-
-
-def test_labels():
     scores = bracket_scores([read("(S (NP (NN a) (NN b)) (VB c))")], [read("(S (VP (NN a) (NN b)) (VB c))")])
-    assert (scores.labelled.correct, scores.unlabelled.correct) == (1, 2)
-    assert scores.exact.correct == 0
+    assert (scores.labelled.correct, scores.unlabelled.correct, scores.exact.correct) == (1, 2, 0)
+    scores = bracket_scores([read(GOLD), read(GOLD)], [None, read(GOLD)])  # one without a parse
+    assert (scores.labelled.correct, scores.labelled.gold, scores.labelled.system) == (7, 14, 7)
+    assert (scores.exact.correct, scores.exact.gold, scores.exact.system) == (1, 2, 1)
 
 
 def test_chains_and_parts():
@@ -49,12 +48,6 @@ def test_chains_and_parts():
     assert phrases(read("(S (VP (VP (VB go))))")) == {(0, 0, "S"): 1, (0, 0, "VP"): 2}
     scores = bracket_scores([read("(S (VP (VP (VB go))))")], [read("(S (VP (VB go)))")])
     assert (scores.labelled.correct, scores.labelled.gold, scores.labelled.system) == (2, 3, 2)
-
-
-def test_no_parse():
-    scores = bracket_scores([read(GOLD), read(GOLD)], [None, read(GOLD)])
-    assert (scores.labelled.correct, scores.labelled.gold, scores.labelled.system) == (7, 14, 7)
-    assert (scores.exact.correct, scores.exact.gold, scores.exact.system) == (1, 2, 1)
 
 
 def test_treebank():

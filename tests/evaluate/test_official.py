@@ -41,23 +41,14 @@ def test_the_names_are_those_of_the_shared_task():
     text = text_of(made_up(Random(0), 2))
     assert tuple(officially(text, text)) == OFFICIAL
     assert tuple(evaluate(io.StringIO(text), io.StringIO(text)).metrics) == (*OFFICIAL, "Root", "UEM", "LEM")
-
-
-def test_sets_of_labels_features_and_spaces():
-    assert CONTENT_LABELS == udeval.CONTENT_DEPRELS
-    assert FUNCTION_LABELS == udeval.FUNCTIONAL_DEPRELS
+    assert (CONTENT_LABELS, FUNCTION_LABELS) == (udeval.CONTENT_DEPRELS, udeval.FUNCTIONAL_DEPRELS)
     assert UNIVERSAL_FEATURES == udeval.UNIVERSAL_FEATURES
     characters = map(chr, range(sys.maxunicode + 1))
     assert set(SPACES) == {character for character in characters if unicodedata.category(character) == "Zs"}
 
 
 @settings(max_examples=100, deadline=None, phases=(Phase.reuse, Phase.generate))  # they are small as they are
-@given(
-    random=st.randoms(use_true_random=False),
-    sentences=st.integers(1, 6),
-    rate=st.sampled_from([0.0, 0.1, 0.4]),
-    cut=st.booleans(),
-)
+@given(st.randoms(use_true_random=False), st.integers(1, 6), st.sampled_from([0.0, 0.1, 0.4]), st.booleans())
 def test_documents_made_up(random, sentences, rate, cut):
     gold = changed(made_up(random, sentences), random, 0.3)
     assert_official(text_of(gold, random), text_of(changed(gold, random, rate, cut=cut), random))

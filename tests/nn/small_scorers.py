@@ -11,8 +11,6 @@ from gpuparse.data.batches import collate
 from gpuparse.nn.build import build_scorer
 
 TINY = ScorerConfig(word=6, char=4, chars=7, tag=3, feats=3, hidden=8, layers=2, arc=6, label=4)
-
-
 NO_VECTORS = {"word": 0, "chars": 0, "tag": 0, "feats": 0}
 
 

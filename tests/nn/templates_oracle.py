@@ -32,17 +32,9 @@ def sentences(lengths: Sequence[int], seed: int) -> list[Sentence]:
         heads = [0] * (n + 1)
         for place, word in enumerate(order):  # each hangs on one before it in a random order
             heads[word] = 0 if place == 0 else order[int(torch.randint(place, (1,), generator=g))]
-        made.append(
-            Sentence.from_words(
-                pick(words, n),
-                pick(TAGS, n),
-                feats=pick(FEATS, n),
-                heads=heads[1:],
-                deprels=["root" if head == 0 else "obj" if head < word else "nsubj" for word, head in enumerate(heads)][
-                    1:
-                ],
-            )
-        )
+        labels = ["root" if head == 0 else "obj" if head < word else "nsubj" for word, head in enumerate(heads)]
+        columns = {"words": pick(words, n), "upos": pick(TAGS, n), "feats": pick(FEATS, n)}
+        made.append(Sentence.from_words(**columns, heads=heads[1:], deprels=labels[1:]))
     return made
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,11 +24,8 @@ from tests.nn.tiny_models import MAKERS, POSITIONS, WIDTH
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
-SENTENCES = [
-    ["the", "undogmatically", "quick", "apple"],
-    ["speaking"],
-    ["dogs", ",", "over", "lazy", "foxes", ",", "isn't", "12"],
-]
+SENTENCES = [["the", "undogmatically", "quick", "apple"], ["speaking"]]
+SENTENCES.append(["dogs", ",", "over", "lazy", "foxes", ",", "isn't", "12"])
 # Sums of another order than the reference's: float32, a few layers, values of order one.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -105,12 +103,6 @@ def test_the_mix_of_layers_is_learned(models):
     assert len(PretrainedEncoder(models / "bert", layers=99).mix) == 3
 
 
-def test_words_of_byte_level_models_begin_with_a_space(models):
-    encoder = PretrainedEncoder(models / "roberta")
-    ids = encoder._pieces.prepare([["the", "dog", ","]], first_only=False).ids[0]
-    assert encoder.tokenizer.convert_ids_to_tokens(ids) == ["<s>", "Ġthe", "Ġdog", "Ġ,", "</s>"]
-
-
 @kinds
 def test_every_weight_is_trained(models, kind):
     torch.manual_seed(1)
@@ -142,15 +134,11 @@ def test_words_without_pieces_are_unknown(models, nothing):
     assert encoder._pieces.prepare([words], first_only=False).ids.eq(encoder.tokenizer.unk_token_id).sum() == 3
 
 
-@kinds
-def test_odd_words(models, kind):
-    encoder = PretrainedEncoder(models / kind).eval()
-    odd = ["\ud800", "𝒳", "\u0301", "[SEP]", "<s>", "</s>", "[CLS]", "a b", "\t", "x" * 300]
-    found = encoder([odd, ["the"]])
-    assert found.shape == (2, 11, WIDTH) and found.isfinite().all() and found[0].any(1).all()
-
-
-def test_words_that_read_as_special_tokens_are_words(models):
+def test_words_are_words(models):
+    """With a space before each where the model wants one; and those that read as special tokens, too."""
+    encoder = PretrainedEncoder(models / "roberta")
+    ids = encoder._pieces.prepare([["the", "dog", ","]], first_only=False).ids[0]
+    assert encoder.tokenizer.convert_ids_to_tokens(ids) == ["<s>", "Ġthe", "Ġdog", "Ġ,", "</s>"]
     for kind, word in (("bert", "[SEP]"), ("roberta", "</s>")):
         encoder = PretrainedEncoder(models / kind)
         ids = encoder._pieces.prepare([["the", word]], first_only=False).ids
@@ -158,8 +146,11 @@ def test_words_that_read_as_special_tokens_are_words(models):
 
 
 @kinds
-def test_no_sentences_and_no_words(models, kind):
+def test_odd_words_no_sentences_and_no_words(models, kind):
     encoder = PretrainedEncoder(models / kind).eval()
+    odd = ["\ud800", "𝒳", "\u0301", "[SEP]", "<s>", "</s>", "[CLS]", "a b", "\t", "x" * 300]
+    found = encoder([odd, ["the"]])
+    assert found.shape == (2, 11, WIDTH) and found.isfinite().all() and found[0].any(1).all()
     assert encoder([]).shape == (0, 1, WIDTH)
     only_roots = encoder([[], []])
     assert only_roots.shape == (2, 1, WIDTH) and only_roots.isfinite().all() and only_roots.any()
@@ -182,13 +173,8 @@ def test_long_sentences_are_read_in_windows(models, kind):
             found[1, own_begin + 1 : own_end + 1], alone[own_begin - begin + 1 : own_end - begin + 1], **CLOSE
         )
     torch.testing.assert_close(found[1, 0], encoder([words[:room]])[0, 0], **CLOSE)
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_a_word_longer_than_a_window(models, kind):
-    encoder = PretrainedEncoder(models / kind, max_pieces=8).eval()
-    found = encoder([["the", "undogmatically" * 4, "dog"]])
-    assert found.shape == (1, 4, WIDTH) and found.isfinite().all() and found[0].any(1).all()
+    longer = PretrainedEncoder(models / kind, max_pieces=8).eval()([["the", "undogmatically" * 4, "dog"]])
+    assert longer.shape == (1, 4, WIDTH) and longer.isfinite().all() and longer[0].any(1).all()
 
 
 @given(st.integers(0, 300), st.integers(1, 40))
@@ -225,90 +211,73 @@ def test_saved_and_made_again(models, kind, tmp_path):
     torch.testing.assert_close(again.eval()(words), encoder.eval()(words), rtol=0, atol=0)
 
 
-def test_autocast(models):
+def test_precisions_and_silence(models, tmp_path, capfd):
     encoder = PretrainedEncoder(models / "bert").eval()
     with torch.autocast("cpu", torch.bfloat16):
         found = encoder(SENTENCES)
     assert found.dtype == torch.float32
     # bfloat16 has 8 bits; a few layers of it.
     torch.testing.assert_close(found, encoder(SENTENCES), rtol=0.05, atol=0.05)
-
-
-def test_half_precision_files_are_read_as_float32(models, tmp_path):
+    encoder([["the"] * 200])
+    assert tuple(capfd.readouterr()) == ("", "")
     transformers.AutoModel.from_pretrained(models / "bert").half().save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(models / "bert").save_pretrained(tmp_path)
-    encoder = PretrainedEncoder(tmp_path)
-    assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in PretrainedEncoder(tmp_path).parameters()} == {torch.float32}
 
 
-def test_nothing_is_printed(models, capfd):
-    PretrainedEncoder(models / "bert")([*SENTENCES, ["the"] * 200])
-    out = capfd.readouterr()
-    assert (out.out, out.err) == ("", "")
+@pytest.fixture
+def without_weights(models, tmp_path):
+    """All of a model but its weights."""
+    for file in (models / "bert").glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
 
 
-def one_line(caught):
+def no_encoder(what, make):
+    with pytest.raises(ValueError, match=what) as caught:
+        make()
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_arguments(models):
-    for arguments, message in (
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         ({"layers": 0}, "layers: 0"),
         ({"pooling": "last"}, "pooling: 'last'"),
         ({"max_pieces": 2}, "max_pieces: 2; wanted more than 2"),
         ({"max_pieces": 400}, "max_pieces: 400; the model takes 40"),
-    ):
-        with pytest.raises(ValueError, match=message) as caught:
-            PretrainedEncoder(models / "bert", **arguments)
-        one_line(caught)
+    ],
+)
+def test_wrong_arguments(models, arguments, message):
+    no_encoder(message, lambda: PretrainedEncoder(models / "bert", **arguments))
 
 
-def test_weights_only_from_safetensors(models, tmp_path):
-    for file in (models / "bert").iterdir():
-        if file.suffix == ".json":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    model = transformers.AutoModel.from_pretrained(models / "bert")
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="safetensors") as caught:
-        PretrainedEncoder(tmp_path)
-    one_line(caught)
-
-
-def test_weights_that_are_absent(models, tmp_path):
+def test_weights_whole_and_from_safetensors_only(models, without_weights):
     from safetensors.torch import load_file, save_file
 
-    for file in (models / "bert").iterdir():
-        if file.suffix == ".json":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    model = transformers.AutoModel.from_pretrained(models / "bert")
+    torch.save(model.state_dict(), without_weights / "pytorch_model.bin")
+    no_encoder("safetensors", lambda: PretrainedEncoder(without_weights))
     weights = load_file(models / "bert" / "model.safetensors")
     absent = "encoder.layer.1.output.dense.weight"
     del weights[absent]
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=f"1 weights are absent, such as {absent}") as caught:
-        PretrainedEncoder(tmp_path)
-    one_line(caught)
+    save_file(weights, without_weights / "model.safetensors", metadata={"format": "pt"})
+    no_encoder(f"1 weights are absent, such as {absent}", lambda: PretrainedEncoder(without_weights))
 
 
 def test_models_that_are_not_there(tmp_path, monkeypatch, models):
     for name in ("no-such/model", tmp_path / "none", tmp_path):
-        with pytest.raises(ValueError, match=f"pretrained encoder {name}: ") as caught:
-            PretrainedEncoder(name)
-        one_line(caught)
-    with pytest.raises(ValueError, match=r"encoder\.json: not there"):
-        PretrainedEncoder.from_directory(tmp_path)
+        no_encoder(f"pretrained encoder {name}: ", lambda name=name: PretrainedEncoder(name))
+    saved = partial(PretrainedEncoder.from_directory, tmp_path)
+    no_encoder(r"encoder\.json: not there", saved)
     for text, message in (("[1]", "not the settings"), ("{", "not JSON")):
         (tmp_path / "encoder.json").write_text(text)
-        with pytest.raises(ValueError, match=rf"encoder\.json: {message}"):
-            PretrainedEncoder.from_directory(tmp_path)
+        no_encoder(rf"encoder\.json: {message}", saved)
     PretrainedEncoder(models / "bert").save(tmp_path)
-    settings = json.loads((tmp_path / "encoder.json").read_text())
-    (tmp_path / "encoder.json").write_text(json.dumps({**settings, "novelty": 1}))
-    with pytest.raises(ValueError, match="not the settings of this version"):
-        PretrainedEncoder.from_directory(tmp_path)
+    change(tmp_path / "encoder.json", novelty=1)
+    no_encoder("not the settings of this version", saved)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"pip install 'gpuparse\[transformers\]'") as caught:
-        PretrainedEncoder(models / "bert")
-    one_line(caught)
+    no_encoder(r"pip install 'gpuparse\[transformers\]'", lambda: PretrainedEncoder(models / "bert"))
 
 
 def test_the_reference_is_one(models):
@@ -316,9 +285,6 @@ def test_the_reference_is_one(models):
     found = PretrainedEncoder(models / "bert").eval()(SENTENCES).detach().flatten(0, 1)
     distinct = np.unique(found.numpy().round(3), axis=0)
     assert len(distinct) == 3 + 13 + 1  # roots, words, padding
-
-
-# ------------------------------------------------------------------------------------------------ of strangers
 
 
 @pytest.fixture
@@ -341,19 +307,19 @@ def change(file, **changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "values"),
     [
-        *(("layers", value) for value in (0, 10**9, 1.5, True, None, "2")),
-        *(("max_pieces", value) for value in (0, -1, 2**40, 1.5, "x", [])),
-        *(("dropout", value) for value in (1, -0.5, None, "0")),
-        *(("freeze", value) for value in (0, None, "x")),
-        *(("pooling", value) for value in (None, 3)),
-        *(("name_or_path", value) for value in (None, 3)),
+        ("layers", (0, 10**9, 1.5, True, None, "2")),
+        ("max_pieces", (0, -1, 2**40, 1.5, "x", [])),
+        ("dropout", (1, -0.5, None, "0")),
+        ("freeze", (0, None, "x")),
+        *((name, (None, 3)) for name in ("pooling", "name_or_path")),
     ],
 )
-def test_settings_of_strangers(saved, name, value):
-    change(saved / "encoder.json", **{name: value})
-    assert refused(saved) == f"{saved / 'encoder.json'}: {name} is {value!r}; save the model again"
+def test_settings_of_strangers(saved, name, values):
+    for value in values:
+        change(saved / "encoder.json", **{name: value})
+        assert refused(saved) == f"{saved / 'encoder.json'}: {name} is {value!r}; save the model again"
 
 
 @pytest.mark.parametrize(
@@ -369,38 +335,37 @@ def test_configurations_that_would_never_end(saved, name, value, most):
     assert refused(saved) == f"{saved / 'config.json'}: {name!r} is {value}; wanted at most {most}"
 
 
-@pytest.mark.parametrize("value", ["/etc/passwd", "../x", "a/b", "a\\b"])
-def test_names_of_files_elsewhere(saved, value):
-    change(saved / "tokenizer_config.json", vocab_file=value)
-    expected = f"{saved / 'tokenizer_config.json'}: 'vocab_file' is {value!r}, a file elsewhere; wanted one beside it"
-    assert refused(saved) == expected
-
-
-def test_code_that_comes_along_is_not_run(saved):
+def test_names_of_files_elsewhere_and_code_that_comes_along(saved):
+    file = saved / "tokenizer_config.json"
+    content = file.read_bytes()
+    for value in ("/etc/passwd", "../x", "a/b", "a\\b"):
+        change(file, vocab_file=value)
+        assert refused(saved) == f"{file}: 'vocab_file' is {value!r}, a file elsewhere; wanted one beside it"
+    file.write_bytes(content)
     (saved / "code.py").write_text("raise SystemExit('run')\n")
     change(saved / "config.json", model_type="mine", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
     assert refused(saved).startswith(f"pretrained encoder {saved}: ")
 
 
 def test_files_of_an_encoder(saved, tmp_path):
-    outside = tmp_path / "outside"
-    file = saved / "tokenizer.json"
+    file, more, outside = saved / "tokenizer.json", saved / "more", tmp_path / "outside"
     content = file.read_bytes()
     outside.write_bytes(content)
-    file.unlink()
-    os.mkfifo(file)
-    assert refused(saved) == f"{file}: a pipe; wanted a file"
-    file.unlink()
-    file.symlink_to(outside)
-    assert refused(saved) == f"{file}: a link out of {saved}; put the file itself there"
-    file.unlink()
+    for put, line in (
+        (lambda: os.mkfifo(file), f"{file}: a pipe; wanted a file"),
+        (lambda: file.symlink_to(outside), f"{file}: a link out of {saved}; put the file itself there"),
+        (
+            lambda: (file.touch(), os.truncate(file, 1 << 40)),
+            f"{file}: 1,099,511,627,776 bytes; at most 134,217,728 are read",
+        ),
+    ):
+        file.unlink()
+        put()
+        assert refused(saved) == line
     file.write_bytes(content)
-    (saved / "more").symlink_to("/")
-    assert refused(saved) == f"{saved / 'more'}: a link; put the directory itself there"
-    (saved / "more").unlink()
-    os.truncate(file, 1 << 40)
-    assert refused(saved) == f"{file}: 1,099,511,627,776 bytes; at most 134,217,728 are read"
-    file.write_bytes(content)
+    more.symlink_to("/")
+    assert refused(saved) == f"{more}: a link; put the directory itself there"
+    more.unlink()
     PretrainedEncoder.from_directory(saved)
     saved.rename(tmp_path / "elsewhere")
     saved.symlink_to("elsewhere")
@@ -424,6 +389,6 @@ def test_an_encoder_of_another_size(models, tmp_path):
     config = Config.load(None, [f"scorer.pretrained={models / 'bert'}", *overrides])
     Parser.new(config, Vocabulary.build(treebank)).save(tmp_path / "model")
     change(tmp_path / "model" / "encoder" / "config.json", vocab_size=2**30, hidden_size=2**20, num_hidden_layers=99)
-    with pytest.raises(ValueError, match=r"model\.safetensors: not the weights of this model: 'pretrained\.") as caught:
-        Parser.load(tmp_path / "model")
-    one_line(caught)
+    no_encoder(
+        r"model\.safetensors: not the weights of this model: 'pretrained\.", lambda: Parser.load(tmp_path / "model")
+    )

@@ -19,13 +19,13 @@ from tests.nn.small_scorers import NO_VECTORS, TINY, batch_of, everything, make,
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
+EXACT = {"rtol": 1e-12, "atol": 1e-12}  # two ways to the same sums, in float64
+
 
 def copied(encoder):
     """torch's own bidirectional LSTM with the weights of ours."""
-    first = encoder.onward[0]
-    theirs = nn.LSTM(
-        first.input_size, first.hidden_size, len(encoder.onward), batch_first=True, bidirectional=True
-    ).double()
+    first, how = encoder.onward[0], {"batch_first": True, "bidirectional": True}
+    theirs = nn.LSTM(first.input_size, first.hidden_size, len(encoder.onward), **how).double()
     state = {}
     for direction, suffix in ((encoder.onward, ""), (encoder.backward_, "_reverse")):
         for number, layer in enumerate(direction):
@@ -42,18 +42,12 @@ def test_the_encoder_is_a_bidirectional_lstm(layers):
     x = torch.randn(4, 8, 5, dtype=torch.float64)
     packed = pack_padded_sequence(x, lengths + 1, batch_first=True, enforce_sorted=False)
     expected, _ = pad_packed_sequence(copied(encoder)(packed)[0], batch_first=True, total_length=8)
-    past_the_end = torch.arange(8) > lengths[:, None]
-    found = encoder(x.masked_fill(past_the_end[..., None], torch.nan), lengths)  # padding reaches nothing
+    past_the_end = (torch.arange(8) > lengths[:, None])[..., None]
+    found = encoder(x.masked_fill(past_the_end, torch.nan), lengths)  # padding reaches nothing
     assert found.shape == (4, 8, 8) and encoder.out_features == 8
-    torch.testing.assert_close(
-        found.masked_fill(past_the_end[..., None], 0), expected, rtol=1e-12, atol=1e-12
-    )  # two ways to the same sums, in float64
-
-
-def test_an_encoder_without_layers_gives_back_what_it_gets():
-    encoder = BiLSTM(5, 4, 0, 0.5)
-    x = torch.randn(2, 3, 5)
-    assert torch.equal(encoder(x, torch.tensor([2, 1])), x) and encoder.out_features == 5
+    torch.testing.assert_close(found.masked_fill(past_the_end, 0), expected, **EXACT)
+    none = BiLSTM(5, 4, 0, 0.5).double()
+    assert none(x, lengths) is x and none.out_features == 5  # without layers
 
 
 def test_dropout_between_layers_only():
@@ -71,19 +65,14 @@ def test_dropout_between_layers_only():
 
 @pytest.mark.parametrize("p", [0.2, 0.5])
 def test_one_mask_a_sentence(p):
-    dropout = SentenceDropout(p).train()
+    dropout, x = SentenceDropout(p).train(), torch.randn(2, 3, 4)
+    assert SentenceDropout(p).eval()(x) is x and SentenceDropout(0.0).train()(x) is x
     found = dropout(torch.ones(400, 3, 50))
     assert (found == found[:, :1]).all()  # shared by the words
     assert len(found[:, 0].unique(dim=0)) > 390  # not by the sentences
     assert sorted(found.unique().tolist()) == pytest.approx([0, 1 / (1 - p)])
     # 20,000 draws: five standard deviations
     assert (found[:, 0] == 0).float().mean().item() == pytest.approx(p, abs=5 * (p * (1 - p) / 20_000) ** 0.5)
-
-
-def test_no_dropout():
-    x = torch.randn(2, 3, 4)
-    assert SentenceDropout(0.5).eval()(x) is x
-    assert SentenceDropout(0.0).train()(x) is x
 
 
 def test_whole_vectors_are_dropped():
@@ -145,7 +134,7 @@ def test_characters_by_hand(out):
                 for start in range(len(word) + width - 1)
             ]
             expected.append(torch.stack(values).amax(0))
-        torch.testing.assert_close(vector, torch.cat(expected), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(vector, torch.cat(expected), **EXACT)
     assert (found[2] - found[3]).abs().max() > 1e-3
 
 
@@ -166,7 +155,7 @@ def test_a_word_is_its_parts_side_by_side(vocabulary, treebank):
         assert not table.weight[PAD].any()
 
 
-@pytest.mark.parametrize("name", ["word", "chars", "tag", "feats"])
+@pytest.mark.parametrize("name", NO_VECTORS)
 def test_one_part_alone_sees_nothing_else(vocabulary, treebank, name):
     """And the model works without any of them."""
     sentence = next(sentence for sentence in treebank if len(sentence) >= 5)
@@ -178,59 +167,38 @@ def test_one_part_alone_sees_nothing_else(vocabulary, treebank, name):
         "feats": Sentence.from_words(other.words, feats=sentence.feats),
     }[name]
     scorer = make(vocabulary, **{**NO_VECTORS, name: 5})
-    expected, found, different = (
-        everything(scorer, batch_of(vocabulary, [one]))[0] for one in (sentence, same_part, other)
-    )
+    given = (sentence, same_part, other)
+    expected, found, different = (everything(scorer, batch_of(vocabulary, [one]))[0] for one in given)
     same(found, expected)
     assert (different[0] - expected[0]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["word", "chars", "tag", "feats"])
+@pytest.mark.parametrize("name", NO_VECTORS)
 def test_without_one_part(vocabulary, treebank, name):
-    scorer = make(vocabulary, **{name: 0})
-    parts = {key: getattr(scorer.embedding, key) for key in NO_VECTORS}
-    assert [key for key, part in parts.items() if part is None] == [name]
-    sentence = treebank[0]
-    tags = None if name == "tag" else sentence.upos
-    feats = None if name == "feats" else sentence.feats
-    expected, found = (
-        everything(scorer, batch_of(vocabulary, [one]))[0]
-        for one in (sentence, Sentence.from_words(sentence.words, tags, feats=feats))
+    scorer, sentence = make(vocabulary, **{name: 0}), treebank[0]
+    assert [key for key in NO_VECTORS if getattr(scorer.embedding, key) is None] == [name]
+    columns = {"upos": sentence.upos, "feats": sentence.feats} | {"tag": {"upos": None}, "feats": {"feats": None}}.get(
+        name, {}
     )
+    other = Sentence.from_words(sentence.words, **columns)
+    expected, found = (everything(scorer, batch_of(vocabulary, [one]))[0] for one in (sentence, other))
     same(found, expected)
 
 
-def test_arcs_by_the_formula():
-    module = stir(BiaffineArcs(5, 3, 0.5)).double().eval()
+def test_biaffine_scores_by_the_formula():
     x = torch.randn(2, 4, 5, dtype=torch.float64)
-    found = module(x)
-    assert found.shape == (2, 4, 4)
-    weight, bias = module.weight[:-1], module.weight[-1]
-    for b in range(2):
-        for h in range(4):
-            for m in range(4):
-                head, modifier = module.head(x)[b, h], module.modifier(x)[b, m]
-                torch.testing.assert_close(found[b, h, m], head @ weight @ modifier + bias @ head)
-
-
-def test_labels_by_the_formula():
-    module = stir(BiaffineLabels(5, 3, 6, 0.5)).double().eval()
-    x = torch.randn(2, 4, 5, dtype=torch.float64)
+    arcs, labels = (stir(each).double().eval() for each in (BiaffineArcs(5, 3, 0.5), BiaffineLabels(5, 3, 6, 0.5)))
+    head, modifier = arcs.head(x), arcs.modifier(x)
+    weight, bias = arcs.weight[:-1], arcs.weight[-1]
+    wanted = torch.einsum("bhi,ij,bmj->bhm", head, weight, modifier) + (head @ bias)[:, :, None]
+    torch.testing.assert_close(arcs(x), wanted)
     heads = torch.tensor([[-1, 2, 0, 1], [-1, 0, 1, -1]])
-    found = module(x, heads)
+    found, one = labels(x, heads), torch.ones(2, 4, 1, dtype=torch.float64)
     assert found.shape == (2, 4, 6) and found.isfinite().all()
-    one = torch.ones(1, dtype=torch.float64)
-    for b in range(2):
-        for m in range(1, 4):
-            if heads[b, m] >= 0:
-                head = torch.cat((module.head(x)[b, heads[b, m]], one))
-                modifier = torch.cat((module.modifier(x)[b, m], one))
-                for label in range(6):
-                    torch.testing.assert_close(found[b, m, label], head @ module.weight[label] @ modifier)
-
-
-def test_an_mlp_by_the_formula():
-    mlp = stir(MLP(4, 3, 0.5)).eval()
-    x = torch.randn(2, 5, 4)
+    head, modifier = torch.cat((labels.head(x), one), -1), torch.cat((labels.modifier(x), one), -1)
+    every = torch.einsum("bhi,lij,bmj->bmhl", head, labels.weight, modifier)
+    for b, m in (heads >= 0).nonzero().tolist():
+        torch.testing.assert_close(found[b, m], every[b, m, heads[b, m]])
+    mlp = stir(MLP(5, 3, 0.5)).double().eval()
     value = x @ mlp.linear.weight.T + mlp.linear.bias
     torch.testing.assert_close(mlp(x), torch.where(value > 0, value, 0.1 * value))

@@ -19,12 +19,7 @@ from gpuparse.parts import legal_triples
 from tests.nn.small_scorers import CLOSE, NO_VECTORS, TINY, batch_of, everything, make, same
 
 pytestmark = pytest.mark.usefixtures("seeded")
-
-
 SECOND_ORDER = {"grandparents": 3, "siblings": 2}
-
-
-# ------------------------------------------------------------------------------------------------ company and padding
 
 VARIANTS = {
     "default": {},
@@ -61,16 +56,13 @@ def test_scores_do_not_depend_on_company_or_padding(vocabulary, treebank, change
     assert sum((one[0][:4, :4] - two[0][:4, :4]).abs().max() > 0.001 for one, two in pairwise(alone[6:])) > 8
 
 
-def test_the_same_sentence_twice(vocabulary, treebank):
-    one, two = everything(make(vocabulary), batch_of(vocabulary, [treebank[0], treebank[0]]))
-    same(one, two)
-
-
 def test_in_eval_the_same_every_time(vocabulary, treebank):
     scorer = make(vocabulary, **SECOND_ORDER)
-    batch = batch_of(vocabulary, treebank[:3])
-    for one, two in zip(everything(scorer, batch), everything(scorer, batch), strict=True):
+    batch = batch_of(vocabulary, [*treebank[:3], treebank[0]])
+    first, second = everything(scorer, batch), everything(scorer, batch)
+    for one, two in zip(first, second, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
+    same(first[0], first[3])
     assert not torch.equal(scorer.train()(batch).scores.arcs, scorer(batch).scores.arcs)  # dropout
 
 
@@ -106,9 +98,6 @@ def test_before_training_all_are_equal(vocabulary, treebank):
         scores, label_scores = scorer(batch_of(vocabulary, treebank[:2], tree=True))
         assert not scores.arcs.any() and not scores.grandparents.dense().any() and not scores.siblings.dense().any()
         assert not label_scores(torch.zeros_like(scores.arcs[:, 0], dtype=torch.int64)).any()
-
-
-# ------------------------------------------------------------------------------------------------ the whole
 
 
 @pytest.mark.parametrize("kinds", [(), ("grandparents",), ("siblings",), ("siblings", "grandparents")])
@@ -222,6 +211,8 @@ def test_autocast(vocabulary, treebank):
 
 def test_weights_that_are_not_numbers_are_noticed(vocabulary, treebank):
     scorer = make(vocabulary)
+    odd = Sentence.from_words(["\U0001f600", "日本語", "\u0301", "x" * 500, "<pad>", "\x00"], ["?"] * 6)
+    assert all(found.isfinite().all() for found in everything(scorer, batch_of(vocabulary, [odd]))[0])
     with torch.no_grad():
         scorer.arcs.weight[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"is nan \(sentence 0, head 0, modifier 1\)"), torch.no_grad():
@@ -237,36 +228,22 @@ def test_built_by_kind(vocabulary, tmp_path):
     assert not list(tmp_path.iterdir())  # the weights are all there is to them
 
 
-def test_unknown_words_and_characters(vocabulary):
-    odd = Sentence.from_words(["\U0001f600", "日本語", "\u0301", "x" * 500, "<pad>", "\x00"], ["?"] * 6)
-    for found in everything(make(vocabulary), batch_of(vocabulary, [odd]))[0]:
-        assert found.isfinite().all()
-
-
-# ------------------------------------------------------------------------------------------------ Hugging Face
-
-
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    """A tiny model with random weights."""
+    """A tiny model with random weights, and no network."""
     pytest.importorskip("transformers")
-    pytest.importorskip("tokenizers")
     from tests.nn.tiny_models import make_bert
 
     torch.manual_seed(0)
     directory = tmp_path_factory.mktemp("bert")
     make_bert(directory)
-    return str(directory)
-
-
-@pytest.fixture
-def offline(monkeypatch):
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        yield str(directory)
 
 
 @pytest.mark.parametrize("changes", [{}, {**NO_VECTORS, "layers": 0}], ids=["beside embeddings", "alone"])
-def test_a_pretrained_encoder(vocabulary, treebank, bert, offline, changes):
+def test_a_pretrained_encoder(vocabulary, treebank, bert, changes):
     scorer = make(vocabulary, pretrained=bert, pretrained_layers=2, **changes, **SECOND_ORDER)
     assert (scorer.embedding is None) == bool(changes)
     sentences = [*treebank[:3], Sentence.from_words(["the"] * 60)]  # windows, too
@@ -278,25 +255,10 @@ def test_a_pretrained_encoder(vocabulary, treebank, bert, offline, changes):
     loss_of(scorer.train(), batch_of(vocabulary, treebank[:8], tree=True)).backward()
     for name, parameter in scorer.named_parameters():
         assert parameter.grad is not None and parameter.grad.any(), name
-
-
-def test_a_frozen_pretrained_encoder(vocabulary, treebank, bert, offline):
-    scorer = make(vocabulary, pretrained=bert, pretrained_freeze=True).train()
-    loss_of(scorer, batch_of(vocabulary, treebank[:8], tree=True)).backward()
-    assert all(parameter.grad is None for parameter in scorer.pretrained.model.parameters())
-    assert scorer.pretrained.mix.grad.any()
-
-
-def test_a_pretrained_encoder_from_its_directory(vocabulary, treebank, bert, offline, tmp_path):
-    """Its weights are among the scorer's; the model it came from is not asked for again."""
-    scorer = make(vocabulary, pretrained=bert, pretrained_layers=2)
-    save_files(scorer, tmp_path)
-    config = dataclasses.replace(TINY, pretrained="gone/for-ever", pretrained_layers=2)
-    again = build_scorer(config, vocabulary, tmp_path)
-    again.load_state_dict(scorer.state_dict())
-    batch = batch_of(vocabulary, treebank[:3])
-    for one, two in zip(everything(scorer, batch), everything(again.eval(), batch), strict=True):
-        assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
+    frozen = make(vocabulary, pretrained=bert, pretrained_freeze=True, **changes).train()
+    loss_of(frozen, batch_of(vocabulary, treebank[:8], tree=True)).backward()
+    assert all(parameter.grad is None for parameter in frozen.pretrained.model.parameters())
+    assert frozen.pretrained.mix.grad.any()
 
 
 @pytest.mark.parametrize("changes", [VARIANTS["templates"], {}], ids=["templates", "biaffine"])

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,8 @@ def parts_of(scorer: TemplateScorer, batch: Batch, kind: Kind) -> Parts:
 
 
 def plain_sum(scorer: TemplateScorer, part: str, batch: Batch, b: int, roles: dict[str, int]) -> float:
-    weights = scorer.weights.tolist()
-    return sum(weights[row] for table in scorer._tables[part] for row in oracle.rows(table, batch, b, roles))
+    rows = [row for table in scorer._tables[part] for row in oracle.rows(table, batch, b, roles)]
+    return math.fsum(scorer.weights.detach()[rows].tolist())
 
 
 @layouts
@@ -71,15 +72,11 @@ def test_arcs_equal_plain_python(layout: str) -> None:
     hashed = [bool(group.bits) for table in scorer._tables["arcs"] for group in table.groups]
     assert {"indexed": not any(hashed), "auto": len(set(hashed)) == 2, "hashed": all(hashed)}[layout]
     arcs = scorer(batch).scores.arcs.detach()
-    weights = scorer.weights.tolist()
     for b, n in enumerate(LENGTHS):
-        for h in range(n + 1):
-            for m in range(1, n + 1):
-                if h != m:
-                    want = 0.0
-                    for table in scorer._tables["arcs"]:
-                        want += sum(weights[row] for row in oracle.rows(table, batch, b, {"h": h, "m": m}))
-                    assert math.isclose(float(arcs[b, h, m]), want, abs_tol=1e-12)
+        for h, m in product(range(n + 1), range(1, n + 1)):
+            if h != m:
+                want = plain_sum(scorer, "arcs", batch, b, {"h": h, "m": m})
+                assert math.isclose(float(arcs[b, h, m]), want, abs_tol=1e-12)
 
 
 @layouts
@@ -172,24 +169,22 @@ def test_tables_of_bounds_are_made_once_and_anew_when_weights_change() -> None:
 def test_features_are_what_scores_are_made_of(layout: str) -> None:
     scorer, batch = make(CONFIGS[layout], 3)
     assert batch.heads is not None
-    scored = scorer(batch)
-    word = is_word(batch.lengths, batch.heads.shape[1])
+    scored, heads = scorer(batch), batch.heads
+    word = is_word(batch.lengths, heads.shape[1])
 
     def summed(features: Tensor, weights: Tensor) -> Tensor:
         found = weights[features.clamp(min=0)]
         return torch.where(features.view(*features.shape, *(1,) * (weights.dim() - 1)) >= 0, found, 0.0).sum(2)
 
-    arcs = scorer.arc_features(batch, batch.heads)
-    assert bool((arcs[~word] == -1).all())
-    want = scored.scores.arcs.gather(1, batch.heads.clamp(min=0)[:, None])[:, 0]
-    torch.testing.assert_close(summed(arcs, scorer.weights)[word], want[word], atol=1e-12, rtol=0)
-    tree = scorer.tree_features(batch, batch.heads)
-    want = scored.scores.tree_score(batch.heads)
-    torch.testing.assert_close(summed(tree, scorer.weights).sum(1), want, atol=1e-11, rtol=0)
-    labels = scorer.label_features(batch, batch.heads)
-    assert bool((labels[~word] == -1).all())
-    want = scored.label_scores(batch.heads)
-    torch.testing.assert_close(summed(labels, scorer.label_weights)[word], want[word], atol=1e-12, rtol=0)
+    arcs = scored.scores.arcs.gather(1, heads.clamp(min=0)[:, None])[:, 0]
+    for features, weights, want in (
+        (scorer.arc_features(batch, heads), scorer.weights, arcs),
+        (scorer.label_features(batch, heads), scorer.label_weights, scored.label_scores(heads)),
+    ):
+        assert bool((features[~word] == -1).all())
+        torch.testing.assert_close(summed(features, weights)[word], want[word], atol=1e-12, rtol=0)
+    tree = summed(scorer.tree_features(batch, heads), scorer.weights).sum(1)
+    torch.testing.assert_close(tree, scored.scores.tree_score(heads), atol=1e-11, rtol=0)
 
 
 @layouts
@@ -228,9 +223,8 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         dense = scored.scores.grandparents
         assert dense is not None
         values = [scored.scores.arcs, dense.dense(), scored.label_scores(batch.heads)]
-        gradients = torch.autograd.grad(
-            sum(value.square().sum() for value in values), [scorer.weights, scorer.label_weights]
-        )
+        total = sum(value.square().sum() for value in values)
+        gradients = torch.autograd.grad(total, [scorer.weights, scorer.label_weights])
         results.append((*values, *gradients, scorer.tree_features(batch, batch.heads)))
     for other in results[1:]:
         for value, want in zip(other, results[0], strict=True):
@@ -259,13 +253,8 @@ def test_padding_and_company_change_nothing() -> None:
             assert torch.equal(parts_of(scorer, alone, kind).dense()[0][read], inner[read])
     # Nothing past the end is read, whatever is there.
     beyond = torch.arange(batch.words.shape[1]) > batch.lengths[:, None]
-    filled = replace(
-        batch,
-        words=batch.words.masked_fill(beyond, 5),
-        tags=batch.tags.masked_fill(beyond, 4),
-        prefixes=batch.prefixes.masked_fill(beyond, 3),
-        feats=batch.feats.masked_fill(beyond[..., None], 2),
-    )
+    other = {name: getattr(batch, name).masked_fill(beyond, 4) for name in ("words", "tags", "prefixes")}
+    filled = replace(batch, **other, feats=batch.feats.masked_fill(beyond[..., None], 2))
     assert torch.equal(scorer(filled).scores.arcs, scorer(batch).scores.arcs)
 
 
@@ -300,20 +289,6 @@ def test_default_templates() -> None:
         scorer.table("h.tag m.horse")
 
 
-def test_empty_batch() -> None:
-    scorer, batch = make(CONFIGS["auto"])
-    nothing = replace(
-        batch,
-        **{name: getattr(batch, name)[:0] for name in ("lengths", "words", "prefixes", "tags", "feats", "heads")},
-        texts=[],
-    )
-    assert nothing.heads is not None
-    scored = scorer(nothing)
-    assert scored.scores.arcs.shape == (0, 15, 15)
-    assert scored.label_scores(nothing.heads).shape == (0, 15, 3)
-    assert scorer.tree_features(nothing, nothing.heads).shape[:2] == (0, 15)
-
-
 def test_nothing_waits_for_a_gpu(guard: list[str]) -> None:
     """On fake `cuda` tensors, in a process of its own (see fake_templates.py)."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.nn.fake_templates", *guard]
@@ -322,13 +297,18 @@ def test_nothing_waits_for_a_gpu(guard: list[str]) -> None:
     assert done.stdout.strip() == "ok"
 
 
-def test_moved_parts() -> None:
+def test_moved_parts_and_no_sentences() -> None:
     scorer, batch = make(CONFIGS["auto"])
     parts = parts_of(scorer, batch, "siblings")
     moved = parts.to("cpu")
     assert moved is not parts and moved.scored == 0
-    assert torch.equal(moved.bound(0), parts.bound(0))
-    assert torch.equal(moved.dense(), parts.dense())
+    assert torch.equal(moved.bound(0), parts.bound(0)) and torch.equal(moved.dense(), parts.dense())
+    tensors = ("lengths", "words", "prefixes", "tags", "feats", "heads")
+    nothing = replace(batch, **{name: getattr(batch, name)[:0] for name in tensors}, texts=[])
+    assert nothing.heads is not None
+    scored = scorer(nothing)
+    assert scored.scores.arcs.shape == (0, 15, 15) and scored.label_scores(nothing.heads).shape == (0, 15, 3)
+    assert scorer.tree_features(nothing, nothing.heads).shape[:2] == (0, 15)
 
 
 @pytest.mark.parametrize(

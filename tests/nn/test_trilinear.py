@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -65,9 +66,6 @@ def check_bounds(parts: TrilinearParts) -> None:
     assert parts.scored == scored
 
 
-# -------------------------------------------------------------------------------------------------- exact scores
-
-
 @kinds
 @dtypes
 def test_all_at_once_and_one_by_one(kind: Kind, dtype: torch.dtype) -> None:
@@ -102,16 +100,19 @@ def test_precision_of_float32_products_does_not_matter(kind: Kind) -> None:
         torch.set_float32_matmul_precision(before)
 
 
+def score_of_chain(parts: TrilinearParts, **given: TrilinearParts | Tensor) -> Tensor:
+    """Of trees in which each word hangs on the one before."""
+    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
+    return Scores(torch.zeros(4, 8, 8, dtype=F64), parts.lengths, **given).tree_score(heads)
+
+
 @kinds
 def test_as_scores_of_a_tree(kind: Kind) -> None:
     """Lazily scored or dense, a tree has the same score; only the triples asked for are counted."""
     parts = random_parts(kind, F64)
-    arcs = torch.zeros(4, 8, 8, dtype=F64)
-    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
-    lazy = Scores(arcs, parts.lengths, **{kind: parts}).tree_score(heads)
+    lazy = score_of_chain(parts, **{kind: parts})
     assert parts.scored == 4 * 8
-    dense = Scores(arcs, parts.lengths, **{kind: parts.dense()}).tree_score(heads)
-    torch.testing.assert_close(lazy, dense, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(lazy, score_of_chain(parts, **{kind: parts.dense()}), rtol=1e-12, atol=1e-12)
 
 
 @kinds
@@ -120,17 +121,11 @@ def test_no_gradient_comes_from_padding(kind: Kind) -> None:
     lengths = torch.tensor([7, 3, 1, 5])
     factors = [torch.randn(4, 8, 5, generator=generator(seed), dtype=F64) for seed in range(3)]
     factors = [factor.requires_grad_() for factor in padded(factors, lengths, torch.nan)]
-    first, second, third = factors
-    parts = TrilinearParts(first, second, third, lengths, kind=kind)
-    heads = torch.where(torch.arange(8) <= parts.lengths[:, None], torch.arange(-1, 7), -1)
-    score = Scores(torch.zeros(4, 8, 8, dtype=F64), parts.lengths, **{kind: parts}).tree_score(heads)
+    parts = TrilinearParts(*factors, lengths, kind=kind)
+    score = score_of_chain(parts, **{kind: parts})
     gradients = torch.autograd.grad(score.sum(), factors)
-    assert score.isfinite().all()
-    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert score.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
     assert any(gradient.any() for gradient in gradients)
-
-
-# --------------------------------------------------------------------------------------------------------- bounds
 
 
 @kinds
@@ -152,9 +147,7 @@ def adversaries() -> Iterator[tuple[str, list[Tensor]]]:
     yield "all nodes alike", [same, same.clone() * 1.1, same.clone() / 3]
     signs = torch.randint(0, 2, (B, 1, R), generator=g).double() * 2 - 1
     yield "alike but for signs", [same * signs, same * signs.roll(1, -1), same * 0.7]
-    big = (
-        torch.where(torch.arange(R) % 2 == 0, 1.0, -1.0) * 1e8 * (1 + 1e-7 * torch.rand(B, N, R, generator=g).double())
-    )
+    big = torch.where(torch.arange(R) % 2 == 0, 1e8, -1e8) * (1 + 1e-7 * torch.rand(B, N, R, generator=g).double())
     yield "cancelling", [big, torch.ones(B, N, R, dtype=F64), 1 + torch.rand(B, N, R, generator=g).double() * 1e-7]
     wide = torch.randn(B, N, R, generator=g, dtype=F64) * 10.0 ** torch.randint(-12, 12, (B, N, R), generator=g)
     yield "wide", [wide, wide.flip(1), wide.flip(2)]
@@ -237,9 +230,6 @@ def test_the_root_is_taken_exactly() -> None:
     torch.testing.assert_close(parts.bound(2)[0, 1:], calm[1][0, 1:], rtol=1e-12, atol=0)
 
 
-# ------------------------------------------------------------------------------------------------------ gradients
-
-
 @kinds
 def test_gradients(kind: Kind) -> None:
     g = generator(2)
@@ -256,9 +246,6 @@ def test_gradients(kind: Kind) -> None:
         assert torch.autograd.gradcheck(function, factors)
         assert torch.autograd.gradgradcheck(function, factors)
     assert not TrilinearParts(*factors, kind=kind).bound(0).requires_grad
-
-
-# ----------------------------------------------------------------------------------------------------- the module
 
 
 @kinds
@@ -284,51 +271,37 @@ def test_module(kind: Kind) -> None:
 
 
 def test_module_drops_out_in_training_only() -> None:
-    """One mask a sentence: of two equal words both change alike."""
+    """One mask a sentence: of two equal words both change alike. Under autocast parts are in float32."""
     torch.manual_seed(0)
     module = Trilinear(6, 4, 0.5, hidden=16)
     states = torch.randn(1, 1, 6).expand(2, 3, 6)
     first = module(states).factors[0]
-    assert torch.equal(first[:, 0], first[:, 2])
-    assert not torch.equal(first[0], first[1])
+    assert torch.equal(first[:, 0], first[:, 2]) and not torch.equal(first[0], first[1])
     module.eval()
     assert torch.equal(module(states).factors[0], module(states).factors[0])
-
-
-def test_module_under_autocast() -> None:
-    torch.manual_seed(0)
-    module = Trilinear(6, 4).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         parts = module(torch.randn(2, 4, 6))
     assert parts.dtype == F32
     check_bounds(parts)
 
 
-# ------------------------------------------------------------------------------------------------------ bad input
-
-
 def test_bad_input() -> None:
-    x = torch.zeros(2, 4, 3)
-    with pytest.raises(ValueError, match=r"^third must have the shape, dtype and device of first, \[2, 4, 3\] float32"):
-        TrilinearParts(x, x, x.double(), kind="siblings")
-    with pytest.raises(ValueError, match=r"^second must have the shape.*got \[2, 5, 3\]"):
-        TrilinearParts(x, torch.zeros(2, 5, 3), x, kind="siblings")
-    with pytest.raises(ValueError, match=r"^first must have shape \[B, N, R\]"):
-        TrilinearParts(x[0], x[0], x[0], kind="siblings")
-    with pytest.raises(ValueError, match=r"^first must be float32 or float64, got bfloat16; convert it"):
-        TrilinearParts(x.bfloat16(), x, x, kind="siblings")
-    with pytest.raises(ValueError, match=r"^first must be a tensor, got list"):
-        TrilinearParts([], x, x, kind="siblings")  # type: ignore[arg-type]
+    x, siblings = torch.zeros(2, 4, 3), partial(TrilinearParts, kind="siblings")
     bad = x.clone()
     bad[1, 3, 2] = math.inf
-    with pytest.raises(ValueError, match=r"^second\[1, 3, 2\] is inf \(sentence 1, node 3\); what siblings are"):
-        TrilinearParts(x, bad, x, kind="siblings")
-    TrilinearParts(x, bad, x, [3, 2], kind="siblings")  # not read
-    with pytest.raises(ValueError, match=r"^lengths\[0\] is 4"):
-        TrilinearParts(x, x, x, [4, 2], kind="siblings")
-    with pytest.raises(ValueError, match=r"^kind must be one of"):
-        Trilinear(4, 3, kind="cousins")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^rank must be at least 1, got 0"):
-        Trilinear(4, 0)
-    with pytest.raises(ValueError, match=r"^dropout must be in 0..1, below 1, got 1.0"):
-        Trilinear(4, 3, 1.0)
+    siblings(x, bad, x, [3, 2])  # not read
+    shape = "must have the shape, dtype and device of first"
+    for what, run in (
+        (rf"third {shape}, \[2, 4, 3\] float32", lambda: siblings(x, x, x.double())),
+        (r"second must have the shape.*got \[2, 5, 3\]", lambda: siblings(x, torch.zeros(2, 5, 3), x)),
+        (r"first must have shape \[B, N, R\]", lambda: siblings(x[0], x[0], x[0])),
+        ("first must be float32 or float64, got bfloat16; convert it", lambda: siblings(x.bfloat16(), x, x)),
+        ("first must be a tensor, got list", lambda: siblings([], x, x)),  # type: ignore[arg-type]
+        (r"second\[1, 3, 2\] is inf \(sentence 1, node 3\); what siblings are", lambda: siblings(x, bad, x)),
+        (r"lengths\[0\] is 4", lambda: siblings(x, x, x, [4, 2])),
+        ("kind must be one of", lambda: Trilinear(4, 3, kind="cousins")),  # type: ignore[arg-type]
+        ("rank must be at least 1, got 0", lambda: Trilinear(4, 0)),
+        ("dropout must be in 0..1, below 1, got 1.0", lambda: Trilinear(4, 3, 1.0)),
+    ):
+        with pytest.raises(ValueError, match=f"^{what}"):
+            run()

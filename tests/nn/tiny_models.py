@@ -10,16 +10,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = "the quick brown fox jumps over the lazy dog and 12 other dogs , undogmatically speaking . an apple isn't a day"
-
-
-TINY = {
-    "hidden_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-}
-
-
+TINY = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
 WIDTH, POSITIONS = 16, 40
 
 
@@ -33,10 +24,8 @@ def make_bert(directory):
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{f"{name}_token": value for name, value in names.items()}
-    )
+    names = {f"{name[1:-1].lower()}_token": name for name in special}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
     fast.save_pretrained(directory)
     config = transformers.BertConfig(vocab_size=len(fast), max_position_embeddings=POSITIONS, **TINY)
     transformers.BertModel(config).save_pretrained(directory)
@@ -48,14 +37,8 @@ def make_roberta(directory):
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator([f" {TEXT}"] * 9, vocab_size=320, special_tokens=special, show_progress=False)
     tokenizer.save_model(str(directory))
-    config = transformers.RobertaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        max_position_embeddings=POSITIONS + 2,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        **TINY,
-    )
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": POSITIONS + 2, **TINY}
+    config = transformers.RobertaConfig(pad_token_id=1, bos_token_id=0, eos_token_id=2, **sizes)
     transformers.RobertaModel(config).save_pretrained(directory)
     transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
 

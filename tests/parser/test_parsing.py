@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from gpuparse import room
 from gpuparse.config import Config
 from gpuparse.data import ConlluError, Sentence, check_tree
 from gpuparse.data.batches import batches_by_length
+from gpuparse.data.prediction import Prediction
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
 from gpuparse.parser import Parser
@@ -20,9 +23,6 @@ def crossing(heads):
     return bool(has_crossing(torch.tensor([[-1, *heads]]))[0])
 
 
-# ------------------------------------------------------------------------------------------------ parsing
-
-
 def test_trees_with_labels(parser, treebank, vocabulary):
     parsed = parser.parse(treebank)
     assert len(parsed) == len(treebank)
@@ -32,43 +32,25 @@ def test_trees_with_labels(parser, treebank, vocabulary):
         assert after.with_parse(before.heads, before.deprels).text == before.text  # all else is as it was
     assert len({label for one in parsed for label in one.deprels}) > 3  # not one answer to everything
     assert len({tuple(one.heads) for one in parsed}) > len(treebank) / 2
+    without = parser.parse([bare(one) for one in treebank])  # heads that were there do not matter
+    assert [columns(one) for one in without] == [columns(one) for one in parsed]
 
 
-def test_heads_that_were_there_do_not_matter(parser, treebank):
-    for with_tree, without in zip(
-        parser.parse(treebank[:9]), parser.parse([bare(one) for one in treebank[:9]]), strict=True
-    ):
-        assert columns(with_tree) == columns(without)
-
-
-def test_lists_of_words(parser, treebank):
-    words = [sentence.words for sentence in treebank[:5]]
-    parsed = parser.parse(words)
-    assert [one.words for one in parsed] == words
-    assert [one.upos for one in parsed] == [["_"] * len(one) for one in words]
-    expected = parser.parse([Sentence.from_words(one) for one in words])
-    assert [one.text for one in parsed] == [one.text for one in expected]
-    for other in (map(tuple, words), (iter(one) for one in words), tuple(words)):
-        assert [one.text for one in parser.parse(other)] == [one.text for one in expected]
-
-
-def test_words_with_tags(parser, treebank):
-    pairs = [list(zip(one.words, one.upos, strict=True)) for one in treebank[:8]]
-    parsed = parser.parse(pairs)
-    assert [one.upos for one in parsed] == [one.upos for one in treebank[:8]]
-    expected = parser.parse([Sentence.from_words(one.words, one.upos) for one in treebank[:8]])
-    assert [one.text for one in parsed] == [one.text for one in expected]
-    untagged = parser.parse([one.words for one in treebank[:8]])
-    assert [columns(one) for one in untagged] != [columns(one) for one in parsed]  # tags are looked at
-    lists = [[[word, tag] for word, tag in one] for one in pairs]
-    assert [one.text for one in parser.parse(lists)] == [one.text for one in expected]
-
-
-def test_all_kinds_at_once(parser, treebank):
-    one, two, three = treebank[:3]
-    mixed = parser.parse([one.words, list(zip(two.words, two.upos, strict=True)), three])
-    apart = [parser.parse([given])[0] for given in (one.words, list(zip(two.words, two.upos, strict=True)), three)]
-    assert [columns(x) for x in mixed] == [columns(x) for x in apart]
+def test_ways_to_give_sentences(parser, treebank):
+    some = treebank[:8]
+    words, pairs = [one.words for one in some], [list(zip(one.words, one.upos, strict=True)) for one in some]
+    expected = [one.text for one in parser.parse([Sentence.from_words(one.words) for one in some])]
+    for given in (words, map(tuple, words), (iter(one) for one in words), tuple(words)):
+        assert [one.text for one in parser.parse(given)] == expected
+    tagged = [one.text for one in parser.parse([Sentence.from_words(one.words, one.upos) for one in some])]
+    for given in (pairs, [[list(pair) for pair in one] for one in pairs]):
+        assert [one.text for one in parser.parse(given)] == tagged
+    untagged = parser.parse(words)
+    assert [columns(one) for one in untagged] != [columns(one) for one in parser.parse(pairs)]  # tags are looked at
+    kinds = (words[0], pairs[1], some[2])
+    apart = [columns(parser.parse([given])[0]) for given in kinds]
+    assert [columns(one) for one in parser.parse(kinds)] == apart
+    assert parser.parse([]) == [] == parser.predict([]) and parser.parse(iter([])) == []
 
 
 def test_conllu_is_kept_to_the_byte(parser):
@@ -89,11 +71,6 @@ def test_conllu_is_kept_to_the_byte(parser):
             assert fields == given
 
 
-def test_nothing_to_parse(parser):
-    assert parser.parse([]) == [] == parser.predict([])
-    assert parser.parse(iter([])) == []
-
-
 @pytest.mark.parametrize("confidence", [False, True])
 def test_sentences_without_words(parser, treebank, confidence):
     comments = Sentence("# only a comment\n\n")
@@ -105,17 +82,9 @@ def test_sentences_without_words(parser, treebank, confidence):
     assert [parsed[1].text, parsed[3].text] == [one.text for one in expected]
     empty = [Sentence.from_words([]), comments]
     one, two = parser.predict(empty, confidence=confidence)
-    for nothing in (one, two):
-        assert (nothing.heads, nothing.deprels, nothing.confidence) == ([], [], [] if confidence else None)
-        assert not nothing.certified and nothing.constraints is None
+    assert one == two == Prediction([], [], [] if confidence else None)
     one.heads.append(1)  # nobody else's
     assert two.heads == []
-
-
-def test_one_word(parser, vocabulary):
-    (parsed,) = parser.parse([["word"]], confidence=True)
-    assert parsed.heads == [0] and parsed.misc == ["Confidence=1.0000"]
-    assert vocabulary.root_labels[vocabulary.labels.names.index(parsed.deprels[0])][0]
 
 
 ODD = [
@@ -135,13 +104,16 @@ ODD = [
 ]
 
 
-def test_unknown_characters_and_emoji(parser):
+def test_one_word_and_odd_ones(parser, vocabulary):
+    (parsed,) = parser.parse([["word"]], confidence=True)
+    assert parsed.heads == [0] and parsed.misc == ["Confidence=1.0000"]
+    assert vocabulary.root_labels[vocabulary.labels.names.index(parsed.deprels[0])][0]
     (parsed,) = parser.parse([ODD], confidence=True)
     assert parsed.words == ODD
-    check_tree(parsed)
     (tagged,) = parser.parse([[(word, "☃") for word in ODD]])
-    check_tree(tagged)
     assert tagged.upos == ["☃"] * len(ODD)
+    check_tree(parsed)
+    check_tree(tagged)
 
 
 def test_order_is_kept_over_batches(parser, treebank):
@@ -157,21 +129,14 @@ def test_order_is_kept_over_batches(parser, treebank):
     assert len({len(one) for one in given}) > 10
 
 
-def test_dropout_is_off(vocabulary, treebank):
+def test_time_is_counted_and_dropout_is_off(vocabulary, treebank):
     parser = make(vocabulary)
     parser.scorer.train()
-    assert [columns(one) for one in parser.parse(treebank)] == [columns(one) for one in parser.parse(treebank)]
-
-
-def test_time_is_counted(vocabulary, treebank):
-    parser = make(vocabulary)
     assert set(parser.predict([]).seconds.values()) == {0.0}
-    first, second = parser.predict(treebank[:3]), parser.predict(treebank[:3])
+    first, second = parser.predict(treebank), parser.predict(treebank)
     assert set(first.seconds) == {"batch", "encode", "decode", "labels"} == set(second.seconds)
     assert all(spent > 0 for found in (first, second) for spent in found.seconds.values())
-
-
-# ------------------------------------------------------------------------------------------------ labels
+    assert list(first) == list(second)
 
 
 def test_labels_of_the_root_are_the_roots(parser, treebank, vocabulary, monkeypatch):
@@ -202,42 +167,25 @@ def test_labels_are_the_best_of_those_allowed(vocabulary, treebank):
     assert root != other
     for one in parser.parse(treebank[:5]):
         assert one.deprels == [root if head == 0 else other for head in one.heads]
-
-
-def test_a_treebank_of_single_words():
-    """No label was seen but the root's: words that are not under it get that."""
+    # No label was seen but the root's: words that are not under it get that.
     single = [Sentence.from_words(["a"], heads=[0], deprels=["root"])] * 2
     (parsed,) = make(Vocabulary.build(single)).parse([["a", "b", "a"]])
     assert parsed.deprels == ["root"] * 3
-    check_tree(parsed)
 
 
-# ------------------------------------------------------------------------------------------------ kinds of trees
-
-
-def test_projective_trees(parser, treebank):
-    free, projective = parser.predict(treebank), parser.predict(treebank, projective=True)
-    assert any(crossing(one.heads) for one in free)
-    assert not any(crossing(one.heads) for one in projective)
-    for sentence, one in zip(treebank, projective, strict=True):
-        check_tree(sentence.with_parse(one.heads))
-
-
-def roots(predictions):
-    return [one.heads.count(0) for one in predictions]
-
-
-def test_roots(vocabulary, treebank):
+def test_projective_trees_and_roots(vocabulary, treebank):
     parser = make(vocabulary)
+    assert any(crossing(one.heads) for one in parser.predict(treebank))
     with torch.no_grad():
         parser.scorer.arcs.head.linear.bias.mul_(0.1)  # of the order of the rest
     for projective in (False, True):
         one = parser.predict(treebank, projective=projective)
         several = parser.predict(treebank, projective=projective, single_root=False)
-        assert set(roots(one)) == {1}
-        assert max(roots(several)) > 1 and min(roots(several)) >= 1
-        for sentence, found in zip(treebank, several, strict=True):
-            check_tree(sentence.with_parse(found.heads), single_root=False)
+        assert any(found.heads.count(0) > 1 for found in several)
+        for sentence, single, many in zip(treebank, one, several, strict=True):
+            check_tree(sentence.with_parse(single.heads))
+            check_tree(sentence.with_parse(many.heads), single_root=False)
+            assert not projective or not (crossing(single.heads) or crossing(many.heads))
 
 
 def test_as_in_training_by_default(vocabulary, treebank):
@@ -274,9 +222,6 @@ def test_wrong_options(parser, treebank, options, message):
         parser.parse(treebank[:1], tempo=1)
 
 
-# ------------------------------------------------------------------------------------------------ confidence
-
-
 @pytest.mark.parametrize("single_root", [True, False])
 @pytest.mark.parametrize("projective", [True, False])
 def test_confidence_is_the_marginal(parser, treebank, vocabulary, projective, single_root):
@@ -300,7 +245,9 @@ def test_confidence_is_the_marginal(parser, treebank, vocabulary, projective, si
 
 @pytest.mark.parametrize("projective", [True, False])
 def test_confidence_of_long_sentences(parser, treebank, projective):
-    found = parser.predict(treebank, confidence=True, projective=projective)
+    found, plain = (parser.predict(treebank, confidence=sure, projective=projective) for sure in (True, False))
+    assert all(one.confidence is None for one in plain)
+    assert [replace(one, confidence=None) for one in found] == list(plain)
     distribution = ProjectiveTrees if projective else NonProjectiveTrees
     for indices in batches_by_length([len(sentence) for sentence in treebank], 4000):
         batch = parser._batch([treebank[index] for index in indices])
@@ -312,12 +259,6 @@ def test_confidence_of_long_sentences(parser, treebank, projective):
             assert all(0 <= share <= 1 for share in prediction.confidence)
             words = range(1, len(treebank[index]) + 1)
             assert prediction.confidence == pytest.approx(marginals[row, prediction.heads, words].tolist(), abs=1e-6)
-
-
-def test_confidence_does_not_change_the_parse(parser, treebank):
-    plain, sure = parser.predict(treebank), parser.predict(treebank, confidence=True)
-    assert all(one.confidence is None for one in plain)
-    assert [(one.heads, one.deprels) for one in plain] == [(one.heads, one.deprels) for one in sure]
 
 
 def test_confidence_is_added_to_misc(parser, treebank):
@@ -333,40 +274,44 @@ def test_confidence_is_added_to_misc(parser, treebank):
     assert parser.parse(treebank[:1])[0].misc == treebank[0].misc
 
 
-# ------------------------------------------------------------------------------------------------ what is no sentence
+NEITHER = "sentences: sentence {} is neither words nor (word, tag) pairs"
 
 
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ("a string", "sentences: sentence 0 is a string; wanted a list of words"),
-        (["a", "b"], "sentences: sentence 0 is a string; wanted a list of words"),
+        *((given, "sentences: sentence 0 is a string; wanted a list of words") for given in ("a string", ["a", "b"])),
         ([["a"], "b c"], "sentences: sentence 1 is a string; wanted a list of words"),
-        ([["a"], ["b", 3]], "sentences: sentence 1 is neither words nor (word, tag) pairs"),
-        ([["a", ("b", "X")]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
-        ([[("a", "X", "Y")]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
-        ([[("a", None)]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
-        ([[b"a"]], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
-        ([["a"], 5], "sentences: sentence 1 is neither words nor (word, tag) pairs"),
-        ([None], "sentences: sentence 0 is neither words nor (word, tag) pairs"),
+        *((given, NEITHER.format(0)) for given in ([["a", ("b", "X")]], [[("a", "X", "Y")]], [[("a", None)]])),
+        *((given, NEITHER.format(0)) for given in ([[b"a"]], [None])),
+        *((given, NEITHER.format(1)) for given in ([["a"], ["b", 3]], [["a"], 5])),
         ([["a"], ["b", ""]], "sentences: sentence 1: words: '' of word 2 is empty or has a tab or a line end"),
         ([["a\tb"]], r"sentences: sentence 0: words: 'a\tb' of word 1 is empty or has a tab or a line end"),
         ([[("a", "X\n")]], r"sentences: sentence 0: upos: 'X\n' of word 1 is empty or has a tab or a line end"),
         (Sentence.from_words(["a"]), "sentences: one sentence; wanted a list of them"),
-        ([Sentence("1\ta\n\n", "f.conllu", 4)], "f.conllu:4: 2 columns where CoNLL-U has 10"),
+        ([["a"], Sentence("# c\n1\ta\n\n", "f.conllu", 4)], "f.conllu:5: 2 columns where CoNLL-U has 10"),
         ([["a"], ["\ud800"]], "not UTF-8"),
     ],
 )
 def test_what_is_no_sentence(parser, sentences, message):
-    with pytest.raises(ValueError) as caught:
-        parser.parse(sentences)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
+    for call in (parser.parse, parser.predict) if message.startswith("f.") else (parser.parse,):
+        with pytest.raises(ValueError) as caught:
+            call([each for each in sentences if isinstance(each, Sentence)] if call == parser.predict else sentences)
+        assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_malformed_conllu_is_named(parser):
-    good = Sentence.from_words(["a"])
-    with pytest.raises(ConlluError, match=r"^f\.conllu:12: "):
-        parser.predict([good, Sentence("# c\n1\ta\n\n", "f.conllu", 11)])
+def failing(monkeypatch, parser, error, when):
+    """Let some batches of a parser fail; the sizes of all that are tried."""
+    sizes, work = [], parser._predict
+
+    def predict(batch, *rest):
+        sizes.append(len(batch.lengths))
+        if when(batch):
+            raise error
+        return work(batch, *rest)
+
+    monkeypatch.setattr(parser, "_predict", predict)
+    return sizes
 
 
 @pytest.mark.parametrize(
@@ -380,66 +325,33 @@ def test_malformed_conllu_is_named(parser):
 )
 def test_a_batch_that_does_not_fit_is_halved(parser, treebank, monkeypatch, error):
     expected = parser.predict(treebank)
-    sizes = []
-    work = parser._predict
-
-    def predict(batch, *rest):
-        sizes.append(len(batch.lengths))
-        if len(batch.lengths) > 2:
-            raise error
-        return work(batch, *rest)
-
-    monkeypatch.setattr(parser, "_predict", predict)
+    sizes = failing(monkeypatch, parser, error, lambda batch: len(batch.lengths) > 2)
     assert [found.heads for found in parser.predict(treebank)] == [found.heads for found in expected]
     assert max(sizes) > 4 and {size for size in sizes if size <= 2} <= {1, 2}
 
 
 def test_a_sentence_that_never_fits(parser, treebank, monkeypatch):
-    longest = max(range(len(treebank)), key=lambda index: len(treebank[index]))
-    work = parser._predict
-
-    def predict(batch, *rest):
-        if int(batch.lengths.max()) == len(treebank[longest]):
-            raise MemoryError
-        return work(batch, *rest)
-
-    expected = parser.parse(treebank)
-    monkeypatch.setattr(parser, "_predict", predict)
-    with pytest.raises(
-        ConlluError, match=f"a sentence of {len(treebank[longest])} words needs about .*, which could not"
-    ):
+    longest, expected = max(map(len, treebank)), parser.parse(treebank)
+    failing(monkeypatch, parser, MemoryError, lambda batch: int(batch.lengths.max()) == longest)
+    with pytest.raises(ConlluError, match=f"a sentence of {longest} words needs about .*, which could not"):
         parser.predict(treebank)
     with pytest.warns(UserWarning, match="left unparsed") as warned:
         found = parser.parse(treebank)
-    left = [index for index, sentence in enumerate(treebank) if len(sentence) == len(treebank[longest])]
-    assert len(warned) == len(left)
-    for index, sentence in enumerate(found):
-        assert sentence.text == (treebank if index in left else expected)[index].text
+    assert len(warned) == sum(len(sentence) == longest for sentence in treebank)
+    for before, wanted, after in zip(treebank, expected, found, strict=True):
+        assert after.text == (before if len(before) == longest else wanted).text
 
 
-def test_what_cannot_fit_is_not_tried(parser, treebank, monkeypatch):
-    monkeypatch.setattr(room, "available", lambda device: 50_000_000)
-    monkeypatch.setattr(parser, "_predict", lambda *_: pytest.fail("tried"))
-    long = Sentence.from_words(["word"] * 3000)
-    with pytest.raises(ConlluError, match=r"3,000 words needs about \d+ MB of memory and 50 MB are free; split it"):
-        parser.predict([long])
-
-
-def test_other_errors_are_not_taken_for_memory(parser, treebank, monkeypatch):
-    tried = []
-
-    def predict(*_):
-        tried.append(1)
-        raise RuntimeError("something else")
-
-    monkeypatch.setattr(parser, "_predict", predict)
-    with pytest.raises(RuntimeError, match="something else"):
-        parser.predict(treebank)
-    assert tried == [1]
-
-
-def test_the_estimate_grows_with_what_is_asked_for(parser):
+def test_what_is_tried(parser, treebank, monkeypatch):
     plain = parser._need(1000, "auto", False, False, False)
     assert 16e6 < plain < 200e6  # arcs alone take 4e6
     for more in (("auto", True, False, False), ("auto", False, True, False), ("auto", False, False, True)):
         assert parser._need(1000, *more) > plain
+    tried = failing(monkeypatch, parser, RuntimeError("something else"), lambda batch: True)
+    with pytest.raises(RuntimeError, match="something else"):  # which is not taken for memory
+        parser.predict(treebank)
+    assert len(tried) == 1
+    monkeypatch.setattr(room, "available", lambda device: 50_000_000)
+    with pytest.raises(ConlluError, match=r"3,000 words needs about \d+ MB of memory and 50 MB are free; split it"):
+        parser.predict([Sentence.from_words(["word"] * 3000)])
+    assert len(tried) == 1

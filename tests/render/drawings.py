@@ -44,7 +44,6 @@ def texts(element: ElementTree.Element) -> list[str]:
 
 WORDS = ["We", "saw", "the", "man"]
 
-
 GOLD = Sentence.from_words(
     WORDS,
     ["PRON", "VERB", "DET", "NOUN"],
@@ -53,7 +52,6 @@ GOLD = Sentence.from_words(
     deprels=["nsubj", "root", "det", "obj"],
     comments=["# sent_id = a-1", "# text = We saw the man"],
 )
-
 
 WRONG = GOLD.with_parse([2, 0, 2, 2], ["nsubj", "root", "det", "iobj"], {"Confidence": ["0.9", "1", "0.25", "0.5"]})
 

@@ -28,24 +28,19 @@ def run(files, monkeypatch):
 
 
 def test_a_page(run, files):
-    result = run("system.conllu", "--gold", "gold.conllu", "-o", "page.html")
-    assert result.exit_code == 0, result.output
-    assert result.stdout == ""
-    assert result.stderr.startswith("page.html: 9 trees of 9 sentences, ")
-    html = (files / "page.html").read_text(encoding="utf-8")
-    assert '<h1 dir="auto">system.conllu</h1>' in html
-    assert "system.conllu compared with gold.conllu" in html
-    assert html.count("<section") == 9
+    def made(*options):
+        result = run("system.conllu", "--gold", "gold.conllu", "-o", "page.html", *options)
+        assert (result.exit_code, result.stdout) == (0, ""), result.output
+        assert result.stderr.startswith("page.html: ")
+        return result.stderr, (files / "page.html").read_text(encoding="utf-8")
 
-
-def test_options(run, files):
-    arguments = ("--limit", "1", "--only-errors", "--title", "Mine & yours", "--confidence-key", "None")
-    result = run("system.conllu", "--gold", "gold.conllu", "-o", "page.html", *arguments)
-    assert result.exit_code == 0, result.output
-    html = (files / "page.html").read_text(encoding="utf-8")
+    told, html = made()
+    assert told.startswith("page.html: 9 trees of 9 sentences, ")
+    assert '<h1 dir="auto">system.conllu</h1>' in html and "system.conllu compared with gold.conllu" in html
+    assert html.count("<section") == 9 and "less sure" in html
+    _, html = made("--limit", "1", "--only-errors", "--title", "Mine & yours", "--confidence-key", "None")
     assert "<title>Mine &amp; yours</title>" in html
-    assert html.count("<section") == 1
-    assert "less sure" not in html
+    assert html.count("<section") == 1 and "less sure" not in html
 
 
 def test_packed_input_and_standard_streams(run, files):

@@ -22,23 +22,12 @@ def cross(a: Arc, b: Arc) -> bool:
     return inside == 1
 
 
-def test_levels_of_a_small_tree():
+def test_levels_of_small_trees():
     #       We saw the man on the hill: arcs by their spans, the longer the higher
-    arcs = [(2, 1), (4, 3), (2, 4), (4, 5), (7, 6), (5, 7)]
-    assert arc_levels(arcs) == [1, 1, 2, 1, 1, 2]
-
-
-def test_neighbours_share_a_level():
-    assert arc_levels([(2, 1), (2, 3), (3, 4)]) == [1, 1, 1]
-
-
-def test_a_cycle_of_two_takes_two_levels():
-    assert sorted(arc_levels([(1, 2), (2, 1)])) == [1, 2]
-
-
-def test_no_arcs():
-    assert arc_levels([]) == []
-    assert place([], []).middles == []
+    assert arc_levels([(2, 1), (4, 3), (2, 4), (4, 5), (7, 6), (5, 7)]) == [1, 1, 2, 1, 1, 2]
+    assert arc_levels([(2, 1), (2, 3), (3, 4)]) == [1, 1, 1]  # neighbours share a level
+    assert sorted(arc_levels([(1, 2), (2, 1)])) == [1, 2]  # a cycle
+    assert arc_levels([]) == [] == place([], []).middles
 
 
 @given(trees(14))

@@ -22,14 +22,10 @@ def test_accents_and_joiners_take_no_room(text, same):
     assert text_width(text, 10) == pytest.approx(text_width(same, 10))
 
 
-def test_wide_characters_are_squares():
-    assert text_width("漢字", 10) == 20
-    assert text_width("ＡＢ", 10) == 20
-
-
 def test_widths_order_like_glyphs():
     assert text_width("i", 10) < text_width("n", 10) < text_width("W", 10) < text_width("\ufdfd", 10)
     assert text_width("", 10) == 0
+    assert text_width("漢字", 10) == text_width("ＡＢ", 10) == 20  # wide characters are squares
     assert text_width("abc", 20) == 2 * text_width("abc", 10)
 
 
@@ -39,11 +35,7 @@ def test_what_is_drawn_is_one_line_of_xml(text: str):
     assert len(shown.splitlines()) <= 1
     assert not any(unicodedata.category(c) in {"Cc", "Cs"} or ord(c) & 0xFFFE == 0xFFFE for c in shown)
     assert text_width(text, 10) >= 0
-
-
-def test_an_accent_alone_gets_a_ring():
-    assert drawable("\u0301") == "\u25cc\u0301"
-    assert drawable("<é>") == "<é>"
+    assert drawable("\u0301") == "\u25cc\u0301" and drawable("<é>") == "<é>"  # an accent alone gets a ring
 
 
 def test_shorten_keeps_accents_with_their_letters():
@@ -69,9 +61,6 @@ def test_shorten_keeps_accents_with_their_letters():
 )
 def test_direction(words, expected):
     assert is_right_to_left(words) is expected
-
-
-def test_only_what_runs_the_other_way_is_isolated():
-    assert isolated("Straße") == "Straße"
-    assert isolated("בית") == "\u2068בית\u2069"
+    for word in words:  # only what runs the other way is isolated
+        assert isolated(word) == (f"\u2068{word}\u2069" if is_right_to_left([word]) else word)
     assert isolated("a\u202eb") == "\u2068a\u202eb\u2069"

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gpuparse.data.conllu import ConlluError, Sentence, read_conllu, write_conllu
+from gpuparse.data.conllu import ConlluError, Sentence, read_conllu
 from gpuparse.evaluate import evaluate
 from gpuparse.render import parses, write_page
 from tests.render.drawings import GOLD, SVG, WORDS, WRONG, arcs, corpus, groups, texts
@@ -28,26 +28,23 @@ def drawings(html: str) -> list[ElementTree.Element]:
 
 
 class Checker(HTMLParser):
-    """That every element is closed where it should be, and what ids there are."""
+    """That every element is closed where it should be, and what ids and links there are."""
 
-    VOID = frozenset({"meta", "input"})
-
-    def __init__(self) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.ids: list[str] = []
         self.links: list[str] = []
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        self.ids += [values["id"]] if "id" in values else []
-        self.links += [values["href"]] if "href" in values else []
-        if tag not in self.VOID:
-            self.open.append(tag)
+        self.feed(html)
+        assert self.open == []
 
     def handle_startendtag(self, tag, attributes):
-        values = dict(attributes)
-        self.links += [values["href"]] if "href" in values else []
+        self.ids += [value for name, value in attributes if name == "id"]
+        self.links += [value for name, value in attributes if name == "href"]
+
+    def handle_starttag(self, tag, attributes):
+        self.handle_startendtag(tag, attributes)
+        self.open += [tag] if tag not in ("meta", "input") else []
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -67,33 +64,24 @@ def test_the_page_says_the_trees():
         assert arcs(root, "g") == [theirs for ours, theirs in pairs if ours != theirs]
 
 
-def test_the_page_is_whole_and_links_lead_somewhere():
+def test_the_page_is_whole_and_nothing_comes_from_elsewhere():
     gold, system = corpus(60)
     html = page(*system, gold=gold)
-    checker = Checker()
-    checker.feed(html)
-    assert checker.open == []
+    checker = Checker(html)
     assert len(set(checker.ids)) == len(checker.ids)
-    assert checker.links and {link[1:] for link in checker.links} <= set(checker.ids)
-    assert all(link.startswith("#") for link in checker.links)
-
-
-def test_nothing_comes_from_elsewhere():
-    gold, system = corpus(10)
-    html = page(*system, gold=gold)
+    assert checker.links and set(checker.links) <= {f"#{name}" for name in checker.ids}
     assert set(re.findall(r"https?:[^\"]*", html)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"url\(|@import|\ssrc=|<link", html)
     assert "default-src 'none'" in html
+    nothing = page()
+    assert "No sentences." in nothing and "<nav" not in nothing
+    Checker(nothing)
 
 
 def test_counts_agree_with_evaluate(tmp_path):
     gold, system = corpus(50)
-    write_conllu(gold, tmp_path / "gold.conllu")
-    write_conllu(system, tmp_path / "system.conllu")
-    tally = write_page(
-        read_conllu(tmp_path / "system.conllu"), tmp_path / "page.html", gold=read_conllu(tmp_path / "gold.conllu")
-    )
-    metrics = evaluate(str(tmp_path / "gold.conllu"), str(tmp_path / "system.conllu")).metrics
+    tally = write_page(system, tmp_path / "page.html", gold=gold)
+    metrics = evaluate(gold, system).metrics
     assert tally.uas == pytest.approx(100 * metrics["UAS"].f1)
     assert tally.las == pytest.approx(100 * metrics["LAS"].f1)
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -133,25 +121,19 @@ def test_odd_text_is_only_text():
     )
     html = page(sentence, title=nasty, note=nasty)
     assert html.count("<script>") == 1
-    checker = Checker()
-    checker.feed(html)
-    assert checker.open == []
+    Checker(html)
     (root,) = drawings(html)
     assert texts(groups(root, "w")[0]) == [nasty, nasty]
     assert unescape(re.search("<title>(.*?)</title>", html).group(1)) == nasty
-
-
-def test_right_to_left_begins_at_the_right():
-    hebrew = Sentence.from_words(["הילד", "קרא"], heads=[2, 0], deprels=["nsubj", "root"])
-    assert '<div class="box" dir="rtl"' in page(hebrew)
-    assert '<div class="box" dir="rtl"' not in page(GOLD)
 
 
 def test_a_wide_tree_scrolls_and_is_printed_in_strips():
     words = ["word"] * 90
     sentence = Sentence.from_words(words, heads=list(range(90)), deprels=["obj"] * 90)
     html = page(sentence, GOLD)
-    assert 'class="box wide" tabindex="0"' in html
+    assert 'class="box wide" tabindex="0"' in html and '<div class="box" dir="rtl"' not in html
+    hebrew = Sentence.from_words(["הילד", "קרא"], heads=[2, 0], deprels=["nsubj", "root"])
+    assert '<div class="box" dir="rtl"' in page(hebrew)  # which begins at the right
     boxes = re.findall(r'viewBox="([\d.]+) 0 ([\d.]+) [\d.]+"><use href="#t1"/>', html)
     assert len(boxes) > 3
     at = 0.0
@@ -190,58 +172,29 @@ def test_only_errors_and_limit():
     assert f"<dt>Shown</dt><dd>{len(wrong)}</dd>" in html
     some = page(*system, gold=gold, only_errors=True, limit=3)
     assert [int(number) for number in re.findall(r'<section id="s(\d+)"', some)] == wrong[:3]
-
-
-def test_reading_stops_at_the_limit():
-    stream = io.StringIO()
+    stream = io.StringIO()  # reading stops at the limit
     tally = write_page(itertools.repeat(WRONG), stream, gold=itertools.repeat(GOLD), limit=5)
-    assert (tally.shown, tally.sentences) == (5, 5)
-    assert stream.getvalue().count("<section") == 5
-
-
-def test_comments_without_words_are_no_sentences():
-    stray = Sentence("# newdoc\n\n")
+    assert (tally.shown, tally.sentences, stream.getvalue().count("<section")) == (5, 5, 5)
+    stray = Sentence("# newdoc\n\n")  # comments without words are no sentences
     assert page(stray, WRONG, gold=[GOLD, stray]).count("<section") == 1
 
 
-def test_no_sentences():
-    html = page()
-    assert "No sentences." in html and "<nav" not in html
-    checker = Checker()
-    checker.feed(html)
+def test_a_page_is_there_whole_or_not_at_all(tmp_path, capfdbinary):
+    def broken():
+        yield WRONG
+        raise ConlluError("x.conllu:9: broken")
 
-
-def test_the_same_input_gives_the_same_page(tmp_path):
-    for name in ("a", "b"):
-        write_page([WRONG], tmp_path / name, gold=[GOLD])
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def broken():
-    yield WRONG
-    raise ConlluError("x.conllu:9: broken")
-
-
-def test_a_page_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "page.html"
     target.write_text("old")
     with pytest.raises(ConlluError, match="broken"):
         write_page(broken(), target)
     assert target.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     write_page([WRONG], target)
-    assert target.read_text(encoding="utf-8").endswith("</html>\n")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_stdout(capfdbinary):
-    write_page([WRONG], "-")
-    out = capfdbinary.readouterr().out
-    assert out.startswith(b"<!DOCTYPE html>") and out.endswith(b"</html>\n")
+    write_page([WRONG], "-")  # the same, and standard output stays open
     print("still open")
-
-
-def test_a_directory_that_is_not_there(tmp_path):
+    out = capfdbinary.readouterr().out
+    assert out == target.read_bytes() + b"still open\n" and out.startswith(b"<!DOCTYPE html>") and b"</html>\n" in out
     with pytest.raises(FileNotFoundError) as error:
         write_page([WRONG], tmp_path / "none" / "page.html")
     assert error.value.filename == str(tmp_path / "none" / "page.html")

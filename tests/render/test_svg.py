@@ -78,36 +78,19 @@ def test_right_to_left_is_mirrored():
 
 
 def test_differences_are_marked():
-    root = parse(
-        tree_svg(
-            [-1, 2, 0, 2, 2],
-            WORDS,
-            ["obj", "root", "det", "obl:tmod"],
-            gold_heads=HEADS,
-            gold_labels=["nsubj", "root", "det", "obl"],
-        )
-    )
-    assert arcs(root, "x") == [(3, 2)], "a wrong head"
-    assert arcs(root, "g") == [(3, 4)], "the head that was missed"
-    assert arcs(root, "l") == [(1, 2)], "a wrong label"
-    assert arcs(root, "s") == [(4, 2)], "another subtype"
-    assert label_of(root, 1) == "× obj (nsubj)"
-    assert label_of(root, 2) == "root"
-    assert label_of(root, 3) == "× det"
-    assert label_of(root, 4) == "obl:tmod (obl)"
+    gold = {"gold_heads": HEADS, "gold_labels": ["nsubj", "root", "det", "obl"]}
+    root = parse(tree_svg([-1, 2, 0, 2, 2], WORDS, ["obj", "root", "det", "obl:tmod"], **gold))
+    marked = {"x": (3, 2), "g": (3, 4), "l": (1, 2), "s": (4, 2)}  # wrong, missed, another label, another subtype
+    assert {kind: arcs(root, kind) for kind in marked} == {kind: [arc] for kind, arc in marked.items()}
+    assert [label_of(root, word) for word in range(1, 5)] == ["× obj (nsubj)", "root", "× det", "obl:tmod (obl)"]
     assert [g.get("data-i") for g in groups(root, "e")] == ["1", "3"]
     missed = groups(root, "g")[0]
     assert texts(missed) == ["det"]
     words_at = float(groups(root, "w")[0][1].get("y", ""))
     assert float(missed.find(f"{SVG}text").get("y")) > words_at, "under the words"
-    described = root.find(f"{SVG}desc").text
-    assert "3 the: det of 2 saw (wrong, right is det of 4 man)" in described
-
-
-def test_without_gold_nothing_is_marked():
-    root = parse(tree_svg(HEADS, WORDS, LABELS))
-    assert not any(arcs(root, kind) for kind in "xgls")
-    assert not groups(root, "e")
+    assert "3 the: det of 2 saw (wrong, right is det of 4 man)" in root.find(f"{SVG}desc").text
+    root = parse(tree_svg(HEADS, WORDS, LABELS))  # without gold nothing is marked
+    assert not any(arcs(root, kind) for kind in "xgls") and not groups(root, "e")
     assert "×" not in "".join(texts(root))
 
 
@@ -167,41 +150,17 @@ def test_a_word_that_is_long_is_cut_and_told_in_full():
     assert float(text.get("textLength")) <= float(root.get("width", ""))
 
 
-def test_tokens_of_several_words():
-    root = parse(tree_svg(HEADS, WORDS, tokens=[Token(2, 3, "saw’t")]))
-    (token,) = groups(root, "m")
-    assert texts(token) == ["saw’t"]
-
-
-def test_words_without_a_head_have_no_arc():
-    root = parse(tree_svg([-1, 2, 0, -1, -1], WORDS))
-    assert arcs(root) == [(1, 2), (2, 0)]
-    assert len(groups(root, "w")) == 4
-    compared = parse(tree_svg([-1, 2, 0, -1, 2], WORDS, gold_heads=HEADS))
-    assert arcs(compared, "g") == [(3, 4)]
-    assert arcs(compared, "x") == []
-
-
 def test_what_is_no_tree_is_drawn_all_the_same():
-    root = parse(tree_svg([-1, 2, 1, 0, 0], WORDS))
+    """Words without a head, cycles, several roots; tokens of several words; tensors with padding; no words."""
+    root = parse(tree_svg([-1, 2, 0, -1, -1], WORDS))
+    assert arcs(root) == [(1, 2), (2, 0)] and len(groups(root, "w")) == 4
+    compared = parse(tree_svg([-1, 2, 0, -1, 2], WORDS, gold_heads=HEADS))
+    assert (arcs(compared, "g"), arcs(compared, "x")) == ([(3, 4)], [])
+    root = parse(tree_svg([-1, 2, 1, 0, 0], WORDS, tokens=[Token(2, 3, "saw’t")]))
     assert arcs(root) == [(1, 2), (2, 1), (3, 0), (4, 0)]
-
-
-def test_tensors_and_padding():
-    heads = torch.tensor([*HEADS, -1, -1])
-    assert tree_svg(heads, WORDS) == tree_svg(HEADS, WORDS)
-
-
-def test_no_words():
-    root = parse(tree_svg([-1], []))
-    assert root.find(f"{SVG}desc").text == "no words"
-
-
-def test_accessible():
-    root = parse(tree_svg(HEADS, WORDS, LABELS))
-    assert root.get("role") == "img"
-    assert root.get("aria-label") == "Dependency tree of 4 words"
-    assert root.find(f"{SVG}desc").text == "1 We: nsubj of 2 saw; 2 saw: root; 3 the: det of 4 man; 4 man: obj of 2 saw"
+    assert [texts(token) for token in groups(root, "m")] == [["saw’t"]]
+    assert tree_svg(torch.tensor([*HEADS, -1, -1]), WORDS) == tree_svg(HEADS, WORDS)
+    assert parse(tree_svg([-1], [])).find(f"{SVG}desc").text == "no words"
 
 
 def test_standalone_has_its_style_and_nothing_from_elsewhere():
@@ -210,7 +169,10 @@ def test_standalone_has_its_style_and_nothing_from_elsewhere():
     assert "<style>" not in tree_svg(HEADS, WORDS, LABELS, standalone=False)
     assert re.findall(r"https?://[^\"]*", svg) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"url\(|@import|href|src=", svg)
-    assert parse(svg).find(f"{SVG}style") is not None
+    root = parse(svg)
+    assert root.find(f"{SVG}style") is not None
+    assert (root.get("role"), root.get("aria-label")) == ("img", "Dependency tree of 4 words")
+    assert root.find(f"{SVG}desc").text == "1 We: nsubj of 2 saw; 2 saw: root; 3 the: det of 4 man; 4 man: obj of 2 saw"
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,8 @@ class Moments:
 
     def __init__(self, monkeypatch):
         self.count, self.last = 0, math.inf
-        for owner, name in [
-            (Descent, "step"),
-            (OnlineLearner, "step"),
-            (Log, "write"),
-            (files.os, "replace"),  # of every file that is written
-        ]:
+        # os.replace: of every file that is written
+        for owner, name in [(Descent, "step"), (OnlineLearner, "step"), (Log, "write"), (files.os, "replace")]:
             monkeypatch.setattr(owner, name, self.watched(getattr(owner, name)))
 
     def watched(self, function):
@@ -48,15 +44,10 @@ class Told(Report):
 
     def __init__(self):
         self.notes, self.begins, self.steps, self.epochs = [], [], [], []
-
-    def note(self, text):
-        self.notes.append(text)
+        self.note, self.epoch = self.notes.append, self.epochs.append
 
     def begin(self, **values):
         self.begins.append(values)
 
     def step(self, **values):
         self.steps.append(values)
-
-    def epoch(self, record):
-        self.epochs.append(record)

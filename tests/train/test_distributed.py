@@ -39,8 +39,7 @@ def shared(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The same runs in one process."""
-    directory = tmp_path_factory.mktemp("one")
-    threads = torch.get_num_threads()
+    directory, threads = tmp_path_factory.mktemp("one"), torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "draw_curve", lambda *_: True)
@@ -106,10 +105,7 @@ def test_parts_of_a_batch():
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert [Processes(rank, 3).part([5]) for rank in range(3)] == [[5], [], []]
     assert Processes().part(batch) == batch
-
-
-def test_one_process_alone_sums_nothing():
-    tensor = torch.ones(3)
+    tensor = torch.ones(3)  # one process alone sums nothing
     Processes().sum_([tensor])
     Processes().wait()
     assert tensor.tolist() == [1, 1, 1]

@@ -63,22 +63,16 @@ def test_what_a_run_leaves(tmp_path, monkeypatch, every_step):
     assert (start["sentences"], start["dev_sentences"], start["processes"]) == (10, 3, 1)
     assert start["words"] == sum(map(len, sentences(10)))
     assert start["parameters"] == sum(p.numel() for p in parser.scorer.parameters())
-    epochs = [line for line in lines if line["event"] == "epoch"]
-    steps = [line for line in lines if line["event"] == "step"]
+    epochs, steps = ([line for line in lines if line["event"] == event] for event in ("epoch", "step"))
     assert [line["epoch"] for line in epochs] == [1, 2, 3]
     assert [line["step"] for line in steps] == list(range(1, len(steps) + 1))
     for line in epochs:
-        assert 0 < line["loss"] < 20
+        assert 0 < line["loss"] < 20 and 0 < line["inference_share"] < 1
         assert 0 <= line["dev_las"] <= line["dev_uas"] <= 1
-        assert 0 < line["inference_share"] < 1
-    assert epochs == heard.epochs
-    assert len(heard.steps) == len(steps)
-    assert heard.begins == [{"epochs": 3, "epoch": 0}]
+    assert (heard.epochs, heard.begins, len(heard.steps)) == (epochs, [{"epochs": 3, "epoch": 0}], len(steps))
     best = max(epochs, key=lambda line: (line["dev_las"], -line["epoch"]))
     about = {name: best[name] for name in ("epoch", "dev_uas", "dev_las")}
-    assert end["event"] == "end"
-    assert end["best"] == about
-    assert 0 < end["inference_share"] < 1
+    assert (end["event"], end["best"]) == ("end", about) and 0 < end["inference_share"] < 1
     assert json.loads((directory / "model.json").read_text())["results"] == about
     # What was kept is what was evaluated, and what is given back.
     dev = sentences(10)[:3]
@@ -89,8 +83,7 @@ def test_what_a_run_leaves(tmp_path, monkeypatch, every_step):
 def test_loss_of_an_epoch_is_per_word(tmp_path, no_curve, every_step):
     run(tmp_path, "training.epochs=1")
     (*steps, epoch) = told(tmp_path, "step", "epoch")
-    settings = config().training
-    lengths = [len(one) for one in sentences(10)]
+    settings, lengths = config().training, [len(one) for one in sentences(10)]
     batches = shuffled_batches(lengths, settings.batch_words, seed=settings.seed, epoch=0)
     words = [sum(lengths[index] for index in batch) for batch in batches]
     assert len(set(words)) > 1
@@ -104,21 +97,19 @@ def test_it_learns(tmp_path, no_curve):
     first, *_, last = told(tmp_path, "epoch")
     assert last["loss"] < 0.2 * first["loss"]
     assert max(line["dev_las"] for line in told(tmp_path, "epoch")) > 0.9
+    one = Sentence.from_words(["a"], heads=[0], deprels=["root"])  # all that there is to learn
+    run(tmp_path / "word", train=[one, Sentence("# nothing\n\n"), one], dev=[one])
+    assert told(tmp_path / "word", "epoch")[-1]["dev_las"] == 1
 
 
-def test_without_dev_data_the_last_weights_are_kept(tmp_path, no_curve):
-    run(tmp_path / "two", dev=[])
-    run(tmp_path / "one", "training.epochs=1", dev=[])
-    lines = told(tmp_path / "two", "epoch")
-    assert all(line["best"] and "dev_las" not in line for line in lines)
+def test_without_dev_data_the_last_weights_are_kept(tmp_path):
+    for name, epochs in (("one", 1), ("two", 2)):
+        run(tmp_path / name, f"training.epochs={epochs}", dev=[])
+        assert (tmp_path / name / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert all(line["best"] and "dev_las" not in line for line in told(tmp_path / "two", "epoch"))
     assert json.loads((tmp_path / "two" / "model.json").read_text())["results"] == {"epoch": 2}
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
-    assert models[0] != models[1]
-
-
-def test_curve_without_dev_data(tmp_path):
-    run(tmp_path, "training.epochs=1", dev=[])
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one != two
 
 
 def test_no_matplotlib(tmp_path, monkeypatch):
@@ -187,7 +178,7 @@ def test_an_end_at_any_step(tmp_path, monkeypatch, no_curve, every_step, name):
             assert len(heard.notes) == (begun > 0)
 
 
-def test_an_end_at_any_moment(tmp_path, moments, no_curve):
+def test_an_end_at_any_moment(tmp_path, moments, stopped_at, no_curve):
     """Before or after any step, line of the log, or file."""
     large = "training.batch_words=60"
     run(tmp_path / "whole", large)
@@ -195,11 +186,8 @@ def test_an_end_at_any_moment(tmp_path, moments, no_curve):
     assert count > 30
     for last in range(count):
         directory = tmp_path / str(last)
-        moments.count, moments.last = 0, last
-        with pytest.raises(Stop):
-            run(directory, large)
+        stopped_at(directory, last, large)
         assert not list(directory.glob(".*"))
-        moments.last = math.inf
         run(directory, large, resume=True)
         assert outcome(directory) == want
 
@@ -221,21 +209,16 @@ def test_many_ends(tmp_path, moments, no_curve):
     assert outcome(tmp_path / "part") == want
 
 
-def test_a_log_cut_short(tmp_path, moments, no_curve, every_step):
+def test_a_log_cut_short(tmp_path, moments, stopped_at, no_curve, every_step):
     """The file system may have lost the end of the log: training goes on, and so does the log."""
     run(tmp_path / "whole")
-    directory = tmp_path / "part"
-    moments.last = moments.count // 2
-    moments.count = 0
-    with pytest.raises(Stop):
-        run(directory)
-    moments.last = math.inf
+    directory, name = tmp_path / "part", "model.safetensors"
+    stopped_at(directory, moments.count // 2)
     log = directory / "log.jsonl"
     os.truncate(log, log.stat().st_size - 25)
     assert read_log(log)  # the line cut off is left out
     os.truncate(log, 10)
     run(directory, resume=True)
-    name = "model.safetensors"
     assert (directory / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert told(directory) == told(tmp_path / "whole")[-len(told(directory)) :]
 
@@ -244,35 +227,32 @@ def test_kill(tmp_path):
     """kill −9 of a process at random moments, its continuations too; then what an undisturbed run leaves."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.train.small"])
-    settings = ("training.epochs=5",)
 
     def begin(name, resume):
         """Start a run; wait until it trains."""
-        process = context.Process(target=run_alone, args=(str(tmp_path / name), settings, resume))
+        process = context.Process(target=run_alone, args=(str(tmp_path / name), ("training.epochs=5",), resume))
         process.start()
         while not (tmp_path / name / "log.jsonl").exists() and process.is_alive():
             time.sleep(0.002)
-        return process, time.perf_counter()
+        return process
 
-    whole, begun = begin("whole", False)
-    whole.join(120)
-    duration = time.perf_counter() - begun
-    assert whole.exitcode == 0
-    want = outcome(tmp_path / "whole")
-    draw = random.Random(1)
-    killed = 0
+    def end(name, resume):
+        """Run to the end; the seconds of its training, and what it leaves."""
+        process, begun = begin(name, resume), time.perf_counter()
+        process.join(120)
+        assert process.exitcode == 0 and not list((tmp_path / name).glob(".*"))
+        return time.perf_counter() - begun, outcome(tmp_path / name)
+
+    duration, want = end("whole", False)
+    draw, killed = random.Random(1), 0
     for name, kills in [("once", 1), ("twice", 2)]:
         for number in range(kills):
-            process, _ = begin(name, number > 0)
+            process = begin(name, number > 0)
             time.sleep(draw.uniform(0.1, 0.6) * duration)
             os.kill(process.pid, signal.SIGKILL)
             process.join(60)
             killed += process.exitcode == -signal.SIGKILL
-        process, _ = begin(name, True)
-        process.join(120)
-        assert process.exitcode == 0
-        assert not list((tmp_path / name).glob(".*"))
-        assert outcome(tmp_path / name) == want
+        assert end(name, True)[1] == want
     assert killed > 1  # the others came too late
 
 
@@ -301,20 +281,12 @@ def test_numbers_out_of_range(tmp_path, monkeypatch, rate, batch_words, what):
     assert not (tmp_path / "model.json").exists()
 
 
-def test_a_treebank_of_one_word(tmp_path, no_curve):
-    one = Sentence.from_words(["a"], heads=[0], deprels=["root"])
-    run(tmp_path, train=[one, Sentence("# nothing\n\n"), one], dev=[one])
-    assert told(tmp_path, "epoch")[-1]["dev_las"] == 1
-
-
-def test_parts_that_are_not_learned(tmp_path):
-    for name in ("grandparents", "siblings"):
-        with pytest.raises(
-            ValueError, match=f"^scorer.{name}: training.objective 'nll' learns them over projective trees"
-        ):
-            run(tmp_path, f"scorer.{name}=2")
-        with pytest.raises(ValueError, match=f"^scorer.{name}: training.objective 'local' is first order"):
-            run(tmp_path, f"scorer.{name}=2", "training.objective=local", "training.projective=true")
+@pytest.mark.parametrize("name", ["grandparents", "siblings"])
+def test_parts_that_are_not_learned(tmp_path, name):
+    local = ("training.objective=local", "training.projective=true")
+    for settings, what in (((), "'nll' learns them over projective trees"), (local, "'local' is first order")):
+        with pytest.raises(ValueError, match=f"^scorer.{name}: training.objective {what}"):
+            run(tmp_path, f"scorer.{name}=2", *settings)
     assert not list(tmp_path.iterdir())
 
 
@@ -333,14 +305,13 @@ def test_second_order_parser(tmp_path, no_curve):
 @pytest.mark.parametrize("objective", ["bp", "bp_l2"])
 def test_a_parser_learned_by_beliefs_decodes_by_them(tmp_path, no_curve, monkeypatch, objective):
     run(tmp_path, f"training.objective={objective}", "scorer.siblings=2", "training.epochs=1")
-    parser, methods = Parser.load(tmp_path), []
+    parser, methods, given = Parser.load(tmp_path), [], list(sentences(3))
 
     def watched(scores, method, **options):
         methods.append(method)
         return decode(scores, method, **options)
 
     monkeypatch.setattr("gpuparse.parser.decode", watched)
-    given = list(sentences(3))
     found = parser.predict(given)
     parser.predict(given, method="ilp")
     assert set(methods) == {"bp", "ilp"} and methods[0] == "bp"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -37,24 +35,15 @@ def grammar(count: int, seed: int) -> list[Sentence]:
     g = torch.Generator().manual_seed(seed)
     made = []
     for _ in range(count):
-        words, tags, heads, labels = [], [], [], []
-        bits = torch.randint(2, (3,), generator=g).tolist()
-        verb = 3 if bits[0] else 2
-        for noun, label in ((verb - 1, "nsubj"), (verb + (2 if bits[1] else 1), "obj")):
-            if label == "obj":
-                words.append("sees")
-                tags.append("VERB")
-                heads.append(0)
-                labels.append("root")
-            if bits[0] if label == "nsubj" else bits[1]:
-                words.append("the")
-                tags.append("DET")
-                heads.append(noun)
-                labels.append("det")
-            words.append(f"thing{bits[2]}")
-            tags.append("NOUN")
-            heads.append(verb)
-            labels.append(label)
+        one, other, thing = torch.randint(2, (3,), generator=g).tolist()
+        verb, subject = 2 + one, 1 + one
+        target = verb + 1 + other
+        rows = [("the", "DET", subject, "det")] * one + [
+            (f"thing{thing}", "NOUN", verb, "nsubj"),
+            ("sees", "VERB", 0, "root"),
+        ]
+        rows += [("the", "DET", target, "det")] * other + [(f"thing{thing}", "NOUN", verb, "obj")]
+        words, tags, heads, labels = (list(column) for column in zip(*rows, strict=True))
         made.append(Sentence.from_words(words, tags, heads=heads, deprels=labels))
     return made
 
@@ -141,21 +130,18 @@ def test_mira_s_step_is_the_least_that_gives_the_margin(seed: int, cost_augmente
     assert float((model.label_weights.detach() * chosen).sum()) == pytest.approx(len(wrong), abs=1e-9)
 
 
-def test_mira_s_step_is_at_most_c() -> None:
+def test_mira_s_step_is_at_most_c_and_none_where_the_margin_is_there() -> None:
     learner, (batch,) = make(oracle.sentences((8,), 0), seed=0, C=1e-3, cost_augmented=False)
     change, _ = differences(learner, batch, heads_of(learner, batch))
     before = learner.scorer.weights.detach().double()
     learner.step(batch)
     torch.testing.assert_close(learner.scorer.weights.detach().double() - before, 1e-3 * change, atol=1e-6, rtol=0)
-
-
-def test_no_step_where_the_margin_is_there() -> None:
     learner, (batch,) = make(grammar(1, 0), C=1e9)
     for _ in range(20):
         learner.step(batch)
-    before = weights(learner.model)
+    known = weights(learner.model)
     assert learner.step(batch)["wrong_labels"] == 0
-    for value, want in zip(weights(learner.model), before, strict=True):
+    for value, want in zip(weights(learner.model), known, strict=True):
         torch.testing.assert_close(value, want, atol=1e-6, rtol=0)
 
 
@@ -223,9 +209,7 @@ def test_features_of_pairs_of_arcs_are_learned(monkeypatch: pytest.MonkeyPatch) 
     """Whatever predicts the tree, the step is along all the features of the trees."""
     learner, (batch,) = make(oracle.sentences((8,), 4), second_order=True, C=1e9)
     assert batch.heads is not None
-    parent = int(
-        batch.heads[0][batch.heads[0] >= 1][0]
-    )  # a word with a child, whose grandparent changes with this head
+    parent = int(batch.heads[0][batch.heads[0] >= 1][0])  # with a child, whose grandparent changes with this head
     predicted = batch.heads.clone()
     predicted[0, parent] = next(h for h in range(1, 9) if h not in (parent, int(batch.heads[0, parent])))
     monkeypatch.setattr(learner, "_predict", lambda scores, gold: predicted)
@@ -236,65 +220,17 @@ def test_features_of_pairs_of_arcs_are_learned(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(learner.scorer.weights.detach().double(), want, atol=1e-6, rtol=0)
 
 
-class Pair:
-    """Two processes in threads."""
-
-    def __init__(self, rank: int, shared: dict[int, list[Tensor]], barrier: threading.Barrier) -> None:
-        self.rank, self.world, self.shared, self.barrier = rank, 2, shared, barrier
-
-    def sum_(self, tensors: Iterable[Tensor]) -> None:
-        own = list(tensors)
-        self.shared[self.rank] = [tensor.clone() for tensor in own]
-        self.barrier.wait(30)
-        for number, tensor in enumerate(own):
-            tensor.copy_(self.shared[0][number] + self.shared[1][number])
-        self.barrier.wait(30)
-
-
-def test_two_processes_learn_the_same_as_one() -> None:
-    made = oracle.sentences((5, 9, 3), 5)
-    vocabulary = Vocabulary.build(made, min_count=1)
-    alone, _ = make(made)
-    words = 17
-    stats = [alone.step(oracle.batch_of(made, vocabulary), words=words) for _ in range(3)]
-    shared: dict[int, list[Tensor]] = {}
-    barrier = threading.Barrier(2)
-    learners = [make(made, processes=Pair(rank, shared, barrier))[0] for rank in range(2)]
-    found: dict[int, list[dict[str, float]]] = {0: [], 1: []}
-
-    def run(rank: int) -> None:
-        for step in range(3):
-            part = made[rank::2] if step != 1 else (made, [])[rank]
-            batch = oracle.batch_of(part, vocabulary) if part else None
-            found[rank].append(learners[rank].step(batch, words=words))
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for rank in range(2):
-        assert [each["loss"] for each in found[rank]] == [each["loss"] for each in stats]
-        for value, want in zip(weights(learners[rank].model), weights(alone.model), strict=True):
-            torch.testing.assert_close(value, want, atol=1e-6, rtol=0)
-        assert torch.equal(learners[rank]._sums["weights"], learners[0]._sums["weights"])
-
-
-def test_labels_may_be_missing_or_unknown() -> None:
+def test_what_may_be_missing_or_wrong() -> None:
     learner, (batch, *_) = make(grammar(2, 0))
     assert learner.step(replace(batch, labels=None))["wrong_labels"] == 0
     assert batch.labels is not None
     assert learner.step(replace(batch, labels=torch.full_like(batch.labels, -1)))["wrong_labels"] == 0
     assert not bool(learner.scorer.label_weights.any())
-    with pytest.raises(ValueError, match="batch has no heads"):
-        learner.step(replace(batch, heads=None))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"), [({"algorithm": "sgd"}, "algorithm is 'sgd'"), ({"C": 0.0}, r"C is 0\.0; wanted")]
-)
-def test_messages(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(grammar(1, 0), **options)
-    with pytest.raises(ValueError, match="model is a Linear"):
-        OnlineLearner(nn.Linear(1, 1))  # type: ignore[arg-type]
+    for what, wrong in (
+        ("batch has no heads", lambda: learner.step(replace(batch, heads=None))),
+        ("algorithm is 'sgd'", lambda: make(grammar(1, 0), algorithm="sgd")),
+        (r"C is 0\.0; wanted", lambda: make(grammar(1, 0), C=0.0)),
+        ("model is a Linear", lambda: OnlineLearner(nn.Linear(1, 1))),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=what):
+            wrong()

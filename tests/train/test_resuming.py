@@ -11,37 +11,29 @@ from safetensors import safe_open
 
 from gpuparse.parser import Parser
 from gpuparse.train import checkpoint, loop
-from tests.train.ends import Stop, Told
+from tests.train.ends import Told
 from tests.train.small import config, outcome, run, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_checkpoint_is_safetensors_and_json(tmp_path, moments, no_curve):
-    moments.last = 20
-    with pytest.raises(Stop):
-        run(tmp_path)
+def test_checkpoint_is_safetensors_and_json(tmp_path, stopped_at, no_curve):
+    stopped_at(tmp_path)
     path = tmp_path / checkpoint.NAME
     with safe_open(path, framework="pt") as file:
-        names = set(file.keys())
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         position = json.loads(file.metadata()["position"])
-    assert {"learner.steps", "model.arcs.weight", "learner.optimizer.exp_avg.arcs.weight"} <= names
-    assert position["steps"] > 0
-    assert position["config"] == config().to_dict()
-    position["format"] = 99
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in names}
-    path.write_bytes(checkpoint.save(tensors, {"position": json.dumps(position)}))
-    moments.last = math.inf
-    with pytest.raises(ValueError, match=r"training\.safetensors: a checkpoint of format 99, this version reads 1"):
-        run(tmp_path, resume=True)
-    path.write_bytes(b"nothing of the kind")
-    with pytest.raises(ValueError, match=r"training\.safetensors: not a checkpoint: "):
-        run(tmp_path, resume=True)
+    assert {"learner.steps", "model.arcs.weight", "learner.optimizer.exp_avg.arcs.weight"} <= tensors.keys()
+    assert position["steps"] > 0 and position["config"] == config().to_dict()
+    older = checkpoint.save(tensors, {"position": json.dumps({**position, "format": 99})})
+    for content, what in ((older, "a checkpoint of format 99, this version reads 1"), (b"x", "not a checkpoint: ")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"training\.safetensors: {what}"):
+            run(tmp_path, resume=True)
 
 
 def test_resuming_what_is_finished(tmp_path, no_curve, moments):
-    run(tmp_path)
+    run(tmp_path, resume=True)  # there is nothing yet: it begins
     before, moments.count, moments.last = outcome(tmp_path), 0, 0  # nothing is to be done or written
     heard = Told()
     parser = run(tmp_path, resume=True, report=heard)
@@ -49,6 +41,9 @@ def test_resuming_what_is_finished(tmp_path, no_curve, moments):
     assert outcome(tmp_path) == before
     for one, other in zip(parser.scorer.parameters(), Parser.load(tmp_path).scorer.parameters(), strict=True):
         assert torch.equal(one, other)
+    moments.last = math.inf
+    run(tmp_path, overwrite=True)
+    assert outcome(tmp_path) == before
 
 
 def test_resuming_what_older_settings_finished(tmp_path, no_curve):
@@ -62,17 +57,8 @@ def test_resuming_what_older_settings_finished(tmp_path, no_curve):
         run(tmp_path, "training.epochs=3", resume=True)
 
 
-def test_resuming_nothing_begins(tmp_path, no_curve):
-    run(tmp_path / "a")
-    run(tmp_path / "b", resume=True)
-    assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
-
-
-def test_resuming_with_another_number_of_processes(tmp_path, moments, no_curve, monkeypatch):
-    moments.last = 20
-    with pytest.raises(Stop):
-        run(tmp_path)
-    moments.last = math.inf
+def test_resuming_with_another_number_of_processes(tmp_path, stopped_at, no_curve, monkeypatch):
+    stopped_at(tmp_path)
     read = checkpoint.load_checkpoint
     monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *given: {**read(*given), "processes": 2})
     with pytest.raises(ValueError, match=r"begun by 2 processes and would go on with 1; run as many, or begin anew"):
@@ -88,12 +74,8 @@ def test_a_model_without_its_training_is_not_trained_over(tmp_path, no_curve):
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_resuming_something_else(tmp_path, moments, no_curve, finished):
-    moments.last = math.inf if finished else 20
-    try:
-        run(tmp_path)
-    except Stop:
-        moments.last = math.inf
+def test_resuming_something_else(tmp_path, stopped_at, no_curve, finished):
+    run(tmp_path) if finished else stopped_at(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for change, was, now in [
         ("training.learning_rate=0.5", 0.002, 0.5),
@@ -101,10 +83,9 @@ def test_resuming_something_else(tmp_path, moments, no_curve, finished):
         ("scorer.hidden=9", 8, 9),
         ("scorer.kind=templates", "biaffine", "templates"),
     ]:
-        name = change.partition("=")[0]
         with pytest.raises(ValueError) as caught:
             run(tmp_path, change, resume=True)
-        want = f"{tmp_path}: cannot go on, {name} was {was!r} and is {now!r} now; "
+        want = f"{tmp_path}: cannot go on, {change.partition('=')[0]} was {was!r} and is {now!r} now; "
         assert str(caught.value) == want + "leave it as it was, or begin anew with --overwrite"
     for data in ({"train": sentences(9)}, {"dev": sentences(10)[:2]}, {"dev": []}):
         with pytest.raises(ValueError, match=r"^[^\n]* cannot go on, the training or dev data are not "):
@@ -113,22 +94,20 @@ def test_resuming_something_else(tmp_path, moments, no_curve, finished):
     run(tmp_path, "training.checkpoint_seconds=5", resume=True)  # this may be another
 
 
-def test_a_directory_in_use(tmp_path, moments, no_curve):
+def test_a_directory_in_use(tmp_path, stopped_at, no_curve):
     run(tmp_path / "done")
-    moments.count, moments.last = 0, 20
-    with pytest.raises(Stop):
-        run(tmp_path / "begun")
-    moments.last = math.inf
+    stopped_at(tmp_path / "begun")
     (tmp_path / "file").write_text("something")
-    for name, what in [("done", "model.json"), ("begun", checkpoint.NAME)]:
+    held = "holds a model already ({}); --resume goes on with its training, --overwrite begins anew"
+    for name, options, what in [
+        ("done", {}, f"{tmp_path / 'done'}: {held.format('model.json')}"),
+        ("begun", {}, f"{tmp_path / 'begun'}: {held.format(checkpoint.NAME)}"),
+        ("file", {}, f"{tmp_path / 'file'}: is a file; wanted a directory for the model"),
+        ("done", {"resume": True, "overwrite": True}, "--resume and --overwrite: one or the other"),
+    ]:
         with pytest.raises(ValueError) as caught:
-            run(tmp_path / name)
-        want = f"{tmp_path / name}: holds a model already ({what}); "
-        assert str(caught.value) == want + "--resume goes on with its training, --overwrite begins anew"
-    with pytest.raises(ValueError, match=r"file: is a file; wanted a directory for the model$"):
-        run(tmp_path / "file")
-    with pytest.raises(ValueError, match=r"^--resume and --overwrite: one or the other$"):
-        run(tmp_path / "done", resume=True, overwrite=True)
+            run(tmp_path / name, **options)
+        assert str(caught.value) == what
     # Something else may lie there.
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
@@ -136,20 +115,12 @@ def test_a_directory_in_use(tmp_path, moments, no_curve):
     assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
 
 
-def test_overwriting(tmp_path, moments, no_curve):
-    run(tmp_path / "want", "scorer.hidden=9")
-    for name, last in [("done", math.inf), ("begun", 20)]:
-        moments.count, moments.last = 0, last
-        try:
-            run(tmp_path / name)
-        except Stop:
-            assert name == "begun"
-        # An end before the first checkpoint of the new run: nothing of the old one is gone on with.
-        moments.count, moments.last = 0, 5
-        with pytest.raises(Stop):
-            run(tmp_path / name, "scorer.hidden=9", overwrite=True)
-        moments.last = math.inf
-        run(tmp_path / name, "scorer.hidden=9", resume=True)
-        assert outcome(tmp_path / name) == outcome(tmp_path / "want")
-    run(tmp_path / "want", "scorer.hidden=9", overwrite=True)
-    assert outcome(tmp_path / "want") == outcome(tmp_path / "done")
+@pytest.mark.parametrize("finished", [True, False])
+def test_overwriting(tmp_path, stopped_at, no_curve, finished):
+    other = "scorer.hidden=9"
+    run(tmp_path / "want", other)
+    run(tmp_path / "old") if finished else stopped_at(tmp_path / "old")
+    # An end before the first checkpoint of the new run: nothing of the old one is gone on with.
+    stopped_at(tmp_path / "old", 5, other, overwrite=True)
+    run(tmp_path / "old", other, resume=True)
+    assert outcome(tmp_path / "old") == outcome(tmp_path / "want")

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 
 import pytest
 import torch
 from safetensors.torch import save
 
-from gpuparse.cli import main
-from gpuparse.data.conllu import write_conllu
 from gpuparse.tensors import read_header, read_tensors
 from gpuparse.train import checkpoint, loop
-from tests.train.small import TINY, outcome, run, sentences
-
-
-class Stop(BaseException):
-    """A sudden end."""
+from tests.train.ends import Stop
+from tests.train.small import outcome, run
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +142,15 @@ def test_tensors_of_another_run(model):
 def test_files_that_are_none(model, tmp_path):
     path = model / checkpoint.NAME
     content = path.read_bytes()
-    path.unlink()
-    os.mkfifo(path)
-    assert refused(model) == f"{NAME}a pipe; wanted a file"
-    path.unlink()
     (tmp_path / "outside").write_bytes(content)
-    path.symlink_to("../outside")
-    assert refused(model) == f"{NAME}a link out of {model}; put the file itself there"
-    path.unlink()
-    path.write_bytes(content[:-1])
-    assert refused(model).startswith(f"{NAME}not a checkpoint: ")
+    for put, told in (
+        (lambda: os.mkfifo(path), "a pipe; wanted a file"),
+        (lambda: path.symlink_to("../outside"), f"a link out of {model}; put the file itself there"),
+        (lambda: path.write_bytes(content[:-1]), "not a checkpoint: "),
+    ):
+        path.unlink()
+        put()
+        assert refused(model).startswith(NAME + told)
 
 
 def test_a_log_that_is_a_link_is_not_written_to(model, tmp_path):
@@ -203,18 +196,3 @@ def test_a_finished_run_of_strangers(model):
     finished.unlink()
     os.mkfifo(finished)
     assert refused(model) == f"/{loop.FINISHED}: a pipe; wanted a file"
-
-
-def test_the_command(model, tmp_path, monkeypatch, capsys):
-    treebank = tmp_path / "train.conllu"
-    write_conllu(sentences(4), treebank)
-    settings = [word for setting in TINY for word in ("--set", setting)]
-    command = ["gpuparse", "train", str(model), "--train", str(treebank), "--resume", *settings]
-    (model / checkpoint.NAME).unlink()
-    os.mkfifo(model / checkpoint.NAME)
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    told = capsys.readouterr()
-    assert caught.value.code == 1 and told.out == ""
-    assert told.err == f"gpuparse: {model / checkpoint.NAME}: a pipe; wanted a file\n"

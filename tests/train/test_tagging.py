@@ -17,14 +17,7 @@ from gpuparse.train.report import draw_curve
 from gpuparse.train.tagging import TagDescent, TagPerceptron, shrink_, tag_loss, tag_vocabulary
 from tests.train.small import BILSTM, NO_DROPOUT, TAGS, config, run, sentences, told
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(loop, "draw_curve", lambda *_: True)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curve")
 
 
 def tagger_and_batches(settings, count=6, size=2):
@@ -45,9 +38,6 @@ def best_of_all(unary, transitions):
     return scored
 
 
-# ------------------------------------------------------------------------------------------------ perceptron
-
-
 def plain_perceptron(batches, rows, count, l1=0.0, l2=0.0):
     """The same in plain Python, batch by batch, the averages by adding up."""
     weights, transitions = torch.zeros(rows, count), torch.zeros(count, count)
@@ -62,9 +52,8 @@ def plain_perceptron(batches, rows, count, l1=0.0, l2=0.0):
             scored = best_of_all(unary, transitions)
             best = max(scored.values())
             found = [tags for tags, score in scored.items() if score >= best - 1e-6]
-            yield_tags = found[0] if len(found) == 1 else None
-            assert yield_tags is not None or not weights.any(), "a tie"
-            tags = yield_tags or (0,) * length
+            assert len(found) == 1 or not weights.any(), "a tie"
+            tags = found[0] if len(found) == 1 else (0,) * length
             missed += sum(a != b for a, b in zip(tags, gold, strict=True))
             for some, right, other in zip(features, gold, tags, strict=True):
                 for feature in some:
@@ -104,9 +93,8 @@ def test_perceptron_is_a_plain_loop(l1, l2):
     batches = [collate_tags(examples[at : at + 2], vocabulary.chars) for at in range(0, len(given), 2)] * 3
     model = Tagger.new(settings, vocabulary).scorer
     learner = TagPerceptron(model, settings.training)
-    weights, transitions, averages, wrong = plain_perceptron(
-        batches, vocabulary.features.count, len(vocabulary.tags), l1, l2
-    )
+    sizes = vocabulary.features.count, len(vocabulary.tags)
+    weights, transitions, averages, wrong = plain_perceptron(batches, *sizes, l1, l2)
     for batch, share in zip(batches, wrong, strict=True):
         stats = learner.step(batch, words=int(batch.lengths.sum()))
         assert stats["loss"] == pytest.approx(share)
@@ -131,17 +119,10 @@ def test_perceptron_learns_what_can_be_separated():
     before = tagger.scorer.weights.clone()
     learner.step(batches[0], words=10)  # nothing is wrong, so nothing changes
     assert torch.equal(tagger.scorer.weights, before)
-
-
-def test_a_batch_without_tags():
-    tagger, _ = tagger_and_batches(config(*TAGS))
     vocabulary = tagger.vocabulary
     bare = collate_tags([vocabulary.encode(sentences(1)[0])], vocabulary.chars)
     with pytest.raises(ValueError, match="batch has no right tags"):
-        TagPerceptron(tagger.scorer, config(*TAGS).training).step(bare, words=3)
-
-
-# ------------------------------------------------------------------------------------------------ losses
+        learner.step(bare, words=3)
 
 
 @pytest.mark.parametrize("objective", ["nll", "local", "hinge"])
@@ -163,10 +144,8 @@ def test_losses_are_those_of_the_enumeration(objective, margin):
         scored = best_of_all(own, pairs)
         right = scored[tuple(tags.tolist())]
         if objective == "hinge":
-            costs = {
-                t: s + margin * sum(a != b for a, b in zip(t, tags.tolist(), strict=True)) for t, s in scored.items()
-            }
-            expected.append(max(costs.values()) - right)
+            costs = (s + margin * sum(map(int.__ne__, t, tags.tolist())) for t, s in scored.items())
+            expected.append(max(costs) - right)
         else:
             expected.append(torch.tensor(list(scored.values())).logsumexp(0).item() - right)
     losses = tag_loss(unary, transitions, lengths, gold, settings)
@@ -182,10 +161,8 @@ def test_loss_goes_down(objective, kind):
     settings = config(*TAGS, f"scorer.kind={kind}", f"training.objective={objective}", "training.learning_rate=0.02")
     tagger, batches = tagger_and_batches(settings)
     learner = TagDescent(tagger.scorer, settings.training)
-    losses = []
-    for _ in range(12):
-        for batch in batches:
-            losses.append(learner.step(batch, words=int(batch.lengths.sum()), progress=0.1)["loss"])
+    steps = ((batch, int(batch.lengths.sum())) for _ in range(12) for batch in batches)
+    losses = [learner.step(batch, words=words, progress=0.1)["loss"] for batch, words in steps]
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
     if objective == "local":
         assert not tagger.transitions.any()
@@ -210,9 +187,6 @@ def test_parts_of_a_batch_add_up():
     for name, value in grads[0].items():
         torch.testing.assert_close(value, grads[1][name], rtol=1e-4, atol=1e-6)
     assert grads[0]["transitions"].any()
-
-
-# ------------------------------------------------------------------------------------------------ regularisation
 
 
 def test_shrinking_is_the_proximal_step():
@@ -245,18 +219,14 @@ def test_transitions_alone_are_regularised(tmp_path, kind, norm):
     assert none > some > 2 * much
 
 
-# ------------------------------------------------------------------------------------------------ runs
-
-
 @pytest.mark.parametrize(("kind", "name"), [("bilstm", "xpos"), ("templates", "upos"), ("templates", "upos+feats")])
 def test_it_learns(tmp_path, kind, name):
     learned, held = sentences(60)[:45], sentences(60)[45:]
     settings = (f"scorer.kind={kind}", f"data.tags={name}", "training.epochs=6", "training.learning_rate=0.03")
     tagger = run(tmp_path, *TAGS, *settings, "scorer.bits=12", "training.checkpoint_seconds=9", train=learned, dev=held)
     tags = tagger.vocabulary.tag_set.tags
-    right = [
-        a == b for one, p in zip(held, tagger.predict(held), strict=True) for a, b in zip(tags(one), p, strict=True)
-    ]
+    pairs = zip(map(tags, held), tagger.predict(held), strict=True)
+    right = [a == b for gold, found in pairs for a, b in zip(gold, found, strict=True)]
     common = Counter(tag for one in learned for tag in tags(one)).most_common(1)[0][0]
     baseline = [tag == common for one in held for tag in tags(one)]
     assert sum(right) > 1.5 * sum(baseline)
@@ -266,44 +236,33 @@ def test_it_learns(tmp_path, kind, name):
     assert tagger.results == {"epoch": best["epoch"], "dev_accuracy": best["dev_accuracy"]}
 
 
-def test_heads_are_not_needed(tmp_path):
+def test_columns_that_are_needed(tmp_path):
+    """The tags; not heads. Tags of the dev data that are new are wrong."""
     bare = [Sentence.from_words(one.words, one.upos) for one in sentences(10)]
-    run(tmp_path, *TAGS, train=bare, dev=bare[:2])
+    for options, what in (({"train": bare}, "training"), ({"dev": bare[:2]}, "dev")):
+        with pytest.raises(ValueError, match=rf"^{what} data: the XPOS column is empty and data\.tags is 'xpos'"):
+            run(tmp_path, *TAGS, "data.tags=xpos", **options)
+    assert not list(tmp_path.iterdir())
+    odd = [one.with_tags(upos=["NEW"] * len(one)) for one in sentences(3)]
+    assert run(tmp_path, *TAGS, train=bare, dev=odd).results["dev_accuracy"] == 0
     assert told(tmp_path, "start")[0]["sentences"] == 10
 
 
-def test_an_empty_column_is_named(tmp_path):
-    bare = [Sentence.from_words(one.words, one.upos) for one in sentences(10)]
-    with pytest.raises(ValueError, match=r"^training data: the XPOS column is empty and data\.tags is 'xpos'"):
-        run(tmp_path, *TAGS, "data.tags=xpos", train=bare)
-    with pytest.raises(ValueError, match=r"^dev data: the XPOS column is empty"):
-        run(tmp_path, *TAGS, "data.tags=xpos", dev=bare[:2])
-    assert not list(tmp_path.iterdir())
-
-
-def test_tags_of_the_dev_data_that_are_new_are_wrong(tmp_path):
-    odd = [one.with_tags(upos=["NEW"] * len(one)) for one in sentences(3)]
-    assert run(tmp_path, *TAGS, dev=odd).results["dev_accuracy"] == 0
-
-
 def test_the_other_task(tmp_path):
-    with pytest.raises(ValueError, match=r"config\.task is 'tag': train_tagger\(\) trains it"):
-        train(config(*TAGS), tmp_path)
-    with pytest.raises(ValueError, match=r"config\.task is 'parse': train\(\) trains it"):
-        train_tagger(config(), tmp_path)
     run(tmp_path / "parser")
-    with pytest.raises(ValueError, match=r"cannot go on, task was 'parse' and is 'tag' now"):
-        run(tmp_path / "parser", *TAGS, resume=True)
+    for what, wrong in (
+        (r"config\.task is 'tag': train_tagger\(\) trains it", lambda: train(config(*TAGS), tmp_path)),
+        (r"config\.task is 'parse': train\(\) trains it", lambda: train_tagger(config(), tmp_path)),
+        ("cannot go on, task was 'parse' and is 'tag' now", lambda: run(tmp_path / "parser", *TAGS, resume=True)),
+    ):
+        with pytest.raises(ValueError, match=what):
+            wrong()
 
 
-def test_defaults_of_taggers():
-    plain = Config.load(None, ["task=tag"])
-    assert (plain.scorer.kind, plain.training.objective) == ("templates", "perceptron")
-    neural = Config.load(None, ["task=tag", "scorer.kind=bilstm"])
-    assert (neural.training.objective, neural.training.epochs) == ("nll", Config().training.epochs)
-
-
-def test_curve(tmp_path, monkeypatch):
+def test_curve_and_defaults(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "draw_curve", draw_curve)
     run(tmp_path, *TAGS)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    plain, neural = (Config.load(None, ["task=tag", *more]) for more in ([], ["scorer.kind=bilstm"]))
+    assert (plain.scorer.kind, plain.training.objective) == ("templates", "perceptron")
+    assert (neural.training.objective, neural.training.epochs) == ("nll", Config().training.epochs)

@@ -20,6 +20,7 @@ RUNS = {
     "gradient": SETTINGS,
     "alone": (*SETTINGS, "training.batch_words=1"),  # batches of one sentence: one process has none
     "mira": ("training.objective=mira", *TEMPLATES),
+    "mira alone": ("training.objective=mira", *TEMPLATES, "training.batch_words=1"),
     "tags": (*BILSTM, *SETTINGS),
     "tags, perceptron": (*TAGS, "training.transition_l1=1e-3"),
 }
