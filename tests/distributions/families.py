@@ -19,8 +19,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.backend import choose
 from gpuparse.plain.second_order import grandparent_mask, sibling_mask
-from tests.chain_oracle import all_chains
-from tests.oracle import all_trees, never_read
+from tests.oracle import all_chains, all_trees, never_read
 
 INF, NEG_INF, NAN = math.inf, -math.inf, math.nan
 F32, F64 = torch.float32, torch.float64
