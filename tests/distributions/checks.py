@@ -8,22 +8,8 @@ from torch import Tensor
 from torch.autograd import grad
 from torch.distributions import kl_divergence
 
-from tests.distributions.families import (
-    F32,
-    INF,
-    NAN,
-    NEG_INF,
-    Family,
-    close,
-    enumerate_all,
-    everything,
-    leaves_of,
-    marginals_of,
-    normal,
-    plainly,
-    summed,
-    tolerance,
-)
+from tests.distributions.families import Family, enumerate_all, everything, leaves_of, marginals_of, plainly, summed
+from tests.distributions.numeric import F32, INF, NAN, NEG_INF, close, normal, tolerance
 
 # share of forbidden scores (of all: one structure is left, or a few), magnitude of the scores
 SCORES = pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.distributions.families import F32, F64, FAMILIES, Family
+from tests.distributions.families import FAMILIES, Family
+from tests.distributions.numeric import F32, F64
 
 
 @pytest.fixture(scope="module", params=FAMILIES.values(), ids=FAMILIES)

@@ -5,7 +5,6 @@ What a distribution says is compared with sums over that list (``Enumerated``). 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,32 +18,13 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.backend import choose
 from gpuparse.plain.second_order import grandparent_mask, sibling_mask
+from tests.distributions.numeric import F64, INF, NAN, NEG_INF, generator
 from tests.oracle import all_chains, all_trees, never_read
 
-INF, NEG_INF, NAN = math.inf, -math.inf, math.nan
-F32, F64 = torch.float32, torch.float64
 Parts = dict[str, list[tuple[int, ...]]]
 DIMENSIONS = {"arcs": 3, "siblings": 4, "grandparents": 4, "unary": 3, "transitions": 4, "trigrams": 4}
 DIMENSIONS |= {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
 """Of scores that each sentence has its own of; others have fewer."""
-
-
-def close(got: Tensor, want: Tensor, tol: float = 1e-9) -> None:
-    """Equal up to `tol`, absolute below 1 and relative above; of any dtype."""
-    torch.testing.assert_close(got.double(), want.double(), rtol=tol, atol=tol)
-
-
-def tolerance(dtype: torch.dtype, magnitude: float = 1.0) -> float:
-    """Rounding of the result; in float64 also of the scores, which are worth `magnitude` of their digits."""
-    return 3e-7 if dtype == F32 else max(1e-11, 1e-13 * magnitude)
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int, dtype: torch.dtype = F64) -> Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=dtype)
 
 
 def leaves_of(scores: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -57,20 +37,6 @@ def plainly() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "_prepared", lambda *_: (None, "GPUPARSE_BACKEND=torch"))
         yield
-
-
-def chi_square(seen: Tensor, probs: Tensor) -> tuple[float, float]:
-    """The statistic of counts [T] against probabilities [T], rare ones pooled, and what it hardly exceeds."""
-    total = int(seen.sum())
-    want, seen = probs * total, seen.double()
-    often = want >= 5
-    if bool((~often).any()) and float(want[~often].sum()) >= 5:
-        want = torch.cat([want[often], want[~often].sum()[None]])
-        seen = torch.cat([seen[often], seen[~often].sum()[None]])
-    else:
-        want, seen = want[often], seen[often]
-    freedom = max(1, len(want) - 1)
-    return float(((seen - want) ** 2 / want).sum()), freedom + 4 * math.sqrt(2 * freedom) + 8
 
 
 # ------------------------------------------------------------------------------------- all structures, and their parts

@@ -12,7 +12,8 @@ from torch.distributions import kl_divergence
 
 from gpuparse.distributions import TagChains, TrigramChains
 from tests.distributions.checks import check_against_plain
-from tests.distributions.families import F32, F64, FAMILIES, INF, NAN, NEG_INF, Family, close, everything, normal
+from tests.distributions.families import FAMILIES, Family, everything
+from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, close, normal
 
 CHAINS = ("tags", "tags, own transitions", "trigrams")
 

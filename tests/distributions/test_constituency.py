@@ -12,7 +12,8 @@ from torch.distributions import kl_divergence
 
 import gpuparse as gp
 from gpuparse.constituents import rules_of, score_of, tags_of, to_brackets
-from tests.distributions.families import F64, FAMILIES, NAN, NEG_INF, close, plainly, some_grammar
+from tests.distributions.families import FAMILIES, plainly, some_grammar
+from tests.distributions.numeric import F64, NAN, NEG_INF, close
 
 
 def test_ties_are_broken_alike() -> None:

@@ -15,24 +15,8 @@ from torch.distributions import Categorical, kl_divergence
 
 import gpuparse as gp
 from tests.distributions.checks import SCORES, check_best, check_derivatives, check_kl, check_sums
-from tests.distributions.families import (
-    F32,
-    F64,
-    INF,
-    NEG_INF,
-    Family,
-    chi_square,
-    close,
-    enumerate_all,
-    everything,
-    generator,
-    leaves_of,
-    marginals_of,
-    normal,
-    plainly,
-    summed,
-    tolerance,
-)
+from tests.distributions.families import Family, enumerate_all, everything, leaves_of, marginals_of, plainly, summed
+from tests.distributions.numeric import F32, F64, INF, NEG_INF, chi_square, close, generator, normal, tolerance
 
 LEAN = settings(max_examples=20, deadline=None)
 

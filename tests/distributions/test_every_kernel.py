@@ -20,20 +20,8 @@ from tests.distributions.checks import (
     check_sums,
     derivatives_of,
 )
-from tests.distributions.families import (
-    F32,
-    F64,
-    FAMILIES,
-    INF,
-    LARGER,
-    NAN,
-    NEG_INF,
-    Family,
-    chi_square,
-    enumerate_all,
-    generator,
-    plainly,
-)
+from tests.distributions.families import FAMILIES, LARGER, Family, enumerate_all, plainly
+from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, chi_square, generator
 
 LEAN = settings(max_examples=10, deadline=None)
 EVERY = {**FAMILIES, **LARGER}

@@ -13,17 +13,8 @@ import gpuparse as gp
 from gpuparse.ops import lexical as ops
 from gpuparse.plain import lexical as plain
 from gpuparse.trees import is_tree
-from tests.distributions.families import (
-    F64,
-    NEG_INF,
-    Enumerated,
-    close,
-    enumerate_all,
-    leaves_of,
-    normal,
-    phrases,
-    some_grammar,
-)
+from tests.distributions.families import Enumerated, enumerate_all, leaves_of, phrases, some_grammar
+from tests.distributions.numeric import F64, NEG_INF, close, normal
 
 LENGTHS = torch.tensor([4, 2, 3])
 

@@ -10,7 +10,8 @@ import gpuparse as gp
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order as ops
 from gpuparse.parts import DenseParts
-from tests.distributions.families import F64, FAMILIES, NAN, NEG_INF, close, enumerate_all, leaves_of
+from tests.distributions.families import FAMILIES, enumerate_all, leaves_of
+from tests.distributions.numeric import F64, NAN, NEG_INF, close
 
 NAMES = ("siblings", "siblings, many roots", "grandparents", "grandparents, many roots", "siblings and grandparents")
 

@@ -15,7 +15,8 @@ import gpuparse as gp
 from gpuparse import plain
 from gpuparse.distributions import TreeDistribution
 from tests.distributions.checks import check_against_plain, check_best, check_sums
-from tests.distributions.families import F32, F64, FAMILIES, NEG_INF, chi_square, close, enumerate_all, normal
+from tests.distributions.families import FAMILIES, enumerate_all
+from tests.distributions.numeric import F32, F64, NEG_INF, chi_square, close, normal
 from tests.oracle import all_trees, count, has_crossing, is_tree
 
 
