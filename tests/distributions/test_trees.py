@@ -180,22 +180,6 @@ def test_a_low_score_that_every_tree_needs(low: float, kind: Kind) -> None:
     kind.check(p.sample((5,)), p.lengths)
 
 
-def test_one_possible_tree(kind: Kind, dtype: torch.dtype) -> None:
-    """All but a chain, a star or a zigzag is forbidden; and one word, alone in a longer batch."""
-    trees = torch.tensor(
-        [[-1, 0, 1, 2, 3, 4, 5], [-1, 2, 0, 2, 2, 2, 2], [-1, 0, 6, 2, 5, 3, 1], [-1, 0, -1, -1, -1, -1, -1]]
-    )
-    scores = torch.where(arcs_of(trees) > 0, normal(4, 7, 7, seed=0) * 1e3, NEG_INF).to(dtype)
-    p = kind.make(scores.requires_grad_(), [6, 6, 6, 1])
-    close(p.log_partition.detach(), p.max.detach(), 1e-6 if dtype == F32 else 1e-12)
-    close(p.marginals.detach(), arcs_of(trees), 1e-13)
-    close(p.entropy().detach(), torch.zeros(4), 1e-10)
-    assert torch.equal(p.argmax, trees) and torch.equal(p.sample((3,)), trees.expand(3, -1, -1))
-    assert torch.equal(p.topk(2)[0][0], trees) and bool((p.topk(2)[0][1] == -1).all())
-    for value in ((p.marginals * normal(4, 7, 7, seed=1)).sum(), p.entropy().sum()):
-        close(grad(value, scores, retain_graph=True)[0], torch.zeros(4, 7, 7), 1e-10)
-
-
 def test_two_hundred_words(kind: Kind, dtype: torch.dtype) -> None:
     arcs = normal(2, 201, 201, seed=0, dtype=dtype) * torch.tensor([1.0, 30.0], dtype=dtype)[:, None, None]
     p = kind.make(arcs.requires_grad_(), [200, 150])
@@ -231,14 +215,6 @@ def test_against_torch_struct(single_root: bool) -> None:
     p = gp.ProjectiveTrees(arcs, lengths, single_root=single_root)
     close(p.log_partition, theirs.partition.detach(), 1e-12)
     close(folded(p.marginals), theirs.marginals.detach(), 1e-12)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_against_ufal(seed: int) -> None:
-    ufal = pytest.importorskip("ufal.chu_liu_edmonds")
-    arcs = normal(1, 31, 31, seed=seed)
-    _, best = ufal.chu_liu_edmonds(arcs[0].mT.contiguous().numpy())
-    close(gp.NonProjectiveTrees(arcs, single_root=False).max, torch.tensor([best], dtype=F64), 1e-12)
 
 
 @pytest.mark.parametrize("single_root", [True, False])
