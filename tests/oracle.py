@@ -1,4 +1,4 @@
-"""Every tree of up to five words, and what follows from adding them up one by one."""
+"""Every tree of up to five words, every chain, and what follows from adding them up one by one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def all_trees(n: int, *, single_root: bool, projective: bool) -> Int64[Tensor, "
     if projective:
         keep &= ~has_crossing(heads)
     return heads[keep]
+
+
+@cache
+def all_chains(n: int, T: int) -> Int64[Tensor, "C n"]:
+    """All T^n chains of n words, in lexicographic order."""
+    return torch.cartesian_prod(*[torch.arange(T)] * n).view(-1, n)
 
 
 def is_tree(heads: Int64[Tensor, "T N"]) -> Bool[Tensor, " T"]:

@@ -6,7 +6,7 @@ import torch
 
 from gpuparse.decoding import decode
 from gpuparse.parse import Parse
-from tests.test_scores import random_scores
+from tests.scores_oracle import random_scores
 
 
 def test_scored_labelled_and_bounded() -> None:

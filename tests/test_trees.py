@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import grad
-from torch.distributions import kl_divergence
 
 import gpuparse as gp
 import gpuparse.ops.family
@@ -96,6 +94,10 @@ def test_nan_and_infinity(
     text = refusal(lambda: take(arcs, single_root=single_root))
     assert text.startswith(f"arcs[{b}, {h}, {m}] is {bad} (sentence {b}, head {h}, modifier {m}); ")
     assert refusal(lambda: take(arcs, single_root=single_root, validate_args=True)) == text
+    heads = result(take(arcs, single_root=single_root, validate_args=False))
+    assert heads[b].tolist() == [-1] * 5
+    fine = [x for x in range(3) if x != b]
+    assert torch.equal(heads[fine], result(take(arcs[fine], single_root=single_root)))
 
 
 @both_paths
@@ -330,58 +332,6 @@ def test_tree_scores() -> None:
 
 
 @both_paths
-@distributions
-@roots
-def test_unchecked_input(distribution: type[TreeDistribution], single_root: bool) -> None:
-    """NaN for a NaN, -inf and -1 for no tree, and the others as if alone; nothing raises."""
-    arcs = scores(4, 5, 5)
-    arcs[1, 2, 3] = NAN
-    arcs[2, 0] = NEG_INF
-    arcs[3, 2, 3] = INF
-    with pytest.raises(ValueError):
-        distribution(arcs, single_root=single_root)
-    p = distribution(arcs, single_root=single_root, validate_args=False)
-    alone = distribution(arcs[:1], single_root=single_root)
-    assert torch.equal(p.log_partition[:1], alone.log_partition)
-    assert torch.equal(p.marginals[:1], alone.marginals)
-    assert bool(p.log_partition[[1, 3]].isnan().all())
-    assert bool(p.marginals[[1, 3], 0, 1:].isnan().all())
-    assert p.log_partition[2] == NEG_INF
-    assert not bool(p.marginals[2].any())
-    assert bool((p.argmax[1:] == -1).all())
-    assert torch.equal(p.argmax[:1], alone.argmax)
-    assert p.max[1:].tolist() == [NEG_INF] * 3
-    heads, best = p.topk(2)
-    assert bool((heads[:, 1:] == -1).all())
-    assert bool((best[:, 1:] == NEG_INF).all())
-    drawn = p.sample((3,))
-    assert bool((drawn[:, 1:] == -1).all())
-    assert bool((drawn[:, 0, 1:] >= 0).all())
-    assert bool(p.entropy()[[1, 3]].isnan().all())
-    assert torch.equal(p.entropy()[:1], alone.entropy())
-    chain = torch.arange(-1, 4).expand(4, 5)
-    assert bool(p.log_prob(chain)[[1, 3]].isnan().all())
-    assert torch.equal(p.log_prob(chain)[:1], alone.log_prob(chain[:1]))
-    assert torch.equal(kl_divergence(p, p)[:1], torch.zeros(1, dtype=F64))
-
-
-@both_paths
-@distributions
-@roots
-def test_unchecked_sentence_without_a_tree_has_no_gradient(
-    distribution: type[TreeDistribution], single_root: bool
-) -> None:
-    arcs = scores(2, 4, 4)
-    arcs[1, 0] = NEG_INF
-    arcs.requires_grad_()
-    p = distribution(arcs, single_root=single_root, validate_args=False)
-    for value in (p.log_partition[0], p.log_partition.sum(), p.marginals.square().sum(), p.entropy()[0]):
-        (g,) = grad(value, arcs, retain_graph=True)
-        assert bool(g.isfinite().all())
-        assert not bool(g[1].any())
-
-
-@both_paths
 @takers
 def test_unchecked_lengths(take: Take) -> None:
     """Out of range: no crash, and the sentence beside is right."""
@@ -392,49 +342,7 @@ def test_unchecked_lengths(take: Take) -> None:
         assert torch.equal(heads[:1], want)
 
 
-@distributions
-def test_checks_do_not_change_what_is_computed(distribution: type[TreeDistribution]) -> None:
-    arcs, lengths = random_instance(1, batch=5, words=6)
-    p, q, r = (distribution(arcs, lengths, validate_args=v) for v in (None, True, False))
-    for other in (q, r):
-        assert torch.equal(p.log_partition, other.log_partition)
-        assert torch.equal(p.marginals, other.marginals)
-        assert torch.equal(p.argmax, other.argmax)
-
-
 # ------------------------------------------------------------------------------------------------ never read
-
-
-@both_paths
-@distributions
-@roots
-@pytest.mark.parametrize("junk", [NAN, INF, NEG_INF, 1e30])
-@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
-def test_nothing_else_is_read(
-    junk: float, dtype: torch.dtype, distribution: type[TreeDistribution], single_root: bool
-) -> None:
-    """Column 0, the diagonal and all past the end may hold anything, forward and backward; they get no gradient."""
-    clean, lengths = random_instance(6, batch=5, words=9, poison=False, dtype=dtype)
-    unread = never_read(lengths, 10)
-    outcomes = []
-    for x in (clean, clean.masked_fill(unread, junk)):
-        arcs = x.clone().requires_grad_()
-        torch.manual_seed(0)
-        p = distribution(arcs, lengths, single_root=single_root)
-        q = distribution(arcs.detach() * 0.5, lengths, single_root=single_root)
-        heads, best = p.topk(3)
-        drawn = p.sample((4,))
-        values = [p.log_partition, p.marginals, p.max, best, p.entropy(), p.log_prob(drawn), kl_divergence(p, q)]
-        total = sum(torch.where(v.isfinite(), v, 0.0).sum() for v in values)
-        (first,) = grad(total, arcs, create_graph=True)
-        (second,) = grad(first.square().sum(), arcs)
-        assert not bool(first[unread].any())
-        assert not bool(second[unread].any())
-        assert bool(first.isfinite().all())
-        assert bool(second.isfinite().all())
-        outcomes.append([*values, p.argmax, heads, drawn, first, second])
-    for a, b in zip(*outcomes, strict=True):
-        assert torch.equal(a, b)
 
 
 @both_paths

@@ -14,7 +14,7 @@ from torch import Tensor
 from gpuparse.backend import choose
 from gpuparse.chain import Transitions, viterbi
 from gpuparse.tags import as_transitions, chain_scores
-from tests.chain_oracle import all_chains
+from tests.oracle import all_chains
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

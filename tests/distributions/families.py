@@ -5,58 +5,38 @@ What a distribution says is compared with sums over that list (``Enumerated``). 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import gpuparse as gp
+from gpuparse.backend import choose
 from gpuparse.plain.second_order import grandparent_mask, sibling_mask
-from tests.chain_oracle import all_chains
-from tests.oracle import all_trees, never_read
+from tests.distributions.numeric import F64, INF, NAN, NEG_INF, generator
+from tests.oracle import all_chains, all_trees, never_read
 
-INF, NEG_INF, NAN = math.inf, -math.inf, math.nan
-F32, F64 = torch.float32, torch.float64
 Parts = dict[str, list[tuple[int, ...]]]
 DIMENSIONS = {"arcs": 3, "siblings": 4, "grandparents": 4, "unary": 3, "transitions": 4, "trigrams": 4}
 DIMENSIONS |= {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
 """Of scores that each sentence has its own of; others have fewer."""
 
 
-def close(got: Tensor, want: Tensor, tol: float = 1e-9) -> None:
-    """Equal up to `tol`, absolute below 1 and relative above; of any dtype."""
-    torch.testing.assert_close(got.double(), want.double(), rtol=tol, atol=tol)
+def leaves_of(scores: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x.clone().requires_grad_() for name, x in scores.items()}
 
 
-def tolerance(dtype: torch.dtype, magnitude: float = 1.0) -> float:
-    """Rounding of the result; in float64 also of the scores, which are worth `magnitude` of their digits."""
-    return 3e-7 if dtype == F32 else max(1e-11, 1e-13 * magnitude)
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int, dtype: torch.dtype = F64) -> Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=dtype)
-
-
-def chi_square(seen: Tensor, probs: Tensor) -> tuple[float, float]:
-    """The statistic of counts [T] against probabilities [T], rare ones pooled, and what it hardly exceeds."""
-    total = int(seen.sum())
-    want, seen = probs * total, seen.double()
-    often = want >= 5
-    if bool((~often).any()) and float(want[~often].sum()) >= 5:
-        want = torch.cat([want[often], want[~often].sum()[None]])
-        seen = torch.cat([seen[often], seen[~often].sum()[None]])
-    else:
-        want, seen = want[often], seen[often]
-    freedom = max(1, len(want) - 1)
-    return float(((seen - want) ** 2 / want).sum()), freedom + 4 * math.sqrt(2 * freedom) + 8
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Without kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "_prepared", lambda *_: (None, "GPUPARSE_BACKEND=torch"))
+        yield
 
 
 # ------------------------------------------------------------------------------------- all structures, and their parts
@@ -132,7 +112,7 @@ class Family:
     read: dict[str, Callable[[Tensor, Tensor], Tensor]]
     words: int = 4
     """The longest sentences whose structures are listed."""
-    known: dict[int, tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]] = field(default_factory=dict)
+    known: dict[int, tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]] = field(default_factory=dict, repr=False)
 
     def all(self, n: int) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Structures [C, ...] of n words; of each name the parts of each [C, K, dims], and those it has [C, K]."""
@@ -158,9 +138,10 @@ class Family:
         magnitude: float = 1.0,
         dtype: torch.dtype = F64,
         poison: bool = True,
+        keep: bool = True,
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """A ragged batch; some scores are -inf, but those of one structure of each sentence stay. What is never read is
-        NaN, or else 0."""
+        """A ragged batch; some scores are -inf, but if `keep` those of one structure of each sentence stay, where they
+        are listed. What is never read is NaN, or else 0."""
         words, g = words or self.words, generator(seed)
         lengths = torch.randint(1, words + 1, (batch,), generator=g)
         lengths[0] = words
@@ -168,7 +149,7 @@ class Family:
         found = {name: magnitude * torch.randn(s, generator=g, dtype=F64) for name, s in shapes.items()}
         barred = {name: torch.rand(s, generator=g) < forbidden for name, s in shapes.items()}
         for b, n in enumerate(lengths.tolist()):
-            if n <= self.words:
+            if keep and n <= self.words:
                 structures, parts, used = self.all(n)
                 chosen = int(torch.randint(len(structures), (), generator=g))
                 for name, index in parts.items():
@@ -195,23 +176,52 @@ class Enumerated:
 
     def __init__(self, family: Family, scores: dict[str, Tensor], lengths: Tensor, b: int) -> None:
         n, rows = int(lengths[b]), family.all(int(lengths.max()))[0].shape[1]
-        self.structures, parts, used = family.all(n)
-        self.scores = torch.zeros(len(self.structures), dtype=F64)
-        own = {}
-        for name, index in parts.items():
-            own[name] = (scores[name][b] if is_own(name, scores[name].shape) else scores[name]).detach().double()
-            self.scores = self.scores + torch.where(used[name], own[name][tuple(index.unbind(-1))], 0.0).sum(1)
+        self.b, (self.structures, self.parts, self.used) = b, family.all(n)
+        self.sizes = {name: self._own(name, x).shape for name, x in scores.items()}
+        self.scores = self.sums(scores)
         self.log_partition = self.scores.logsumexp(0)
         self.exists = bool(self.scores.max() > NEG_INF)
         self.probs = (self.scores - self.log_partition).exp() if self.exists else torch.zeros_like(self.scores)
-        self.marginals = {}
-        for name, index in parts.items():
-            weight = torch.where(used[name], self.probs[:, None], 0.0)
-            mu = torch.zeros_like(own[name])
-            self.marginals[name] = mu.index_put_(tuple(index.unbind(-1)), weight, accumulate=True)
+        self.marginals = self.expected(self.probs)
         self.entropy = -torch.special.xlogy(self.probs, self.probs).sum()
         pad = torch.full((len(self.structures), rows - self.structures.shape[1], *self.structures.shape[2:]), -1)
         self.padded = torch.cat([self.structures, pad], 1)
+
+    def _own(self, name: str, x: Tensor) -> Tensor:
+        return x[self.b] if is_own(name, x.shape) else x
+
+    def sums(self, scores: dict[str, Tensor]) -> Tensor:
+        """Of each structure, of scores or of anything like them."""
+        total = torch.zeros(len(self.structures), dtype=F64)
+        for name, index in self.parts.items():
+            each = self._own(name, scores[name]).detach().double()[tuple(index.unbind(-1))]
+            total = total + torch.where(self.used[name], each, 0.0).sum(1)
+        return total
+
+    def expected(self, weights: Tensor) -> dict[str, Tensor]:
+        """How often each part comes, if each structure comes so often."""
+        found = {}
+        for name, index in self.parts.items():
+            each = torch.where(self.used[name], weights[:, None], 0.0)
+            x = torch.zeros(self.sizes[name], dtype=F64)
+            found[name] = x.index_put_(tuple(index.unbind(-1)), each, accumulate=True)
+        return found
+
+    def derivative(self, directions: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Of the marginals, along up to two directions: central moments."""
+        weights = self.probs
+        for direction in directions:
+            along = self.sums(direction)
+            weights = weights * (along - (self.probs * along).sum())
+        if not directions:
+            return self.marginals
+        return {name: x - weights.sum() * self.marginals[name] for name, x in self.expected(weights).items()}
+
+    def where(self, structures: Tensor) -> Tensor:
+        """Places in the list of structures [..., *event], each of which must be in it."""
+        same = (structures.flatten(-self.padded.dim() + 1)[..., None, :] == self.padded.flatten(1)).all(-1)
+        assert bool((same.sum(-1) == 1).all())
+        return same.long().argmax(-1)
 
     def kl(self, other: Enumerated) -> Tensor:
         """KL(self || other), inf where the other forbids what this allows."""
@@ -222,6 +232,12 @@ class Enumerated:
 
 def enumerate_all(family: Family, scores: dict[str, Tensor], lengths: Tensor) -> list[Enumerated]:
     return [Enumerated(family, scores, lengths, b) for b in range(len(lengths))]
+
+
+def summed(scores: dict[str, Tensor], each: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """What was found for each sentence, in the shape of the scores, which sentences may share."""
+    found = {name: torch.stack([x[name] for x in each]) for name in scores}
+    return {name: x if is_own(name, scores[name].shape) else x.sum(0) for name, x in found.items()}
 
 
 def marginals_of(p: Any) -> dict[str, Tensor]:
@@ -268,18 +284,17 @@ def _trees(kind: Any, single_root: bool, projective: bool, *pairs: str) -> Famil
     return Family(make, shapes, lambda n: trees_of(n, single_root=single_root, projective=projective), read)
 
 
-def _chains(kind: Any, name: str, rows: Callable[[int, int], tuple[int, ...]], tags: int = 3) -> Family:
+def _chains(kind: Any, tags: int, *, own: bool = False, words: int = 4) -> Family:
+    name, size = ("trigrams", 3) if kind is gp.TrigramChains else ("transitions", 2)
+
     def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
         return kind(scores["unary"], scores[name], lengths, **options)
 
-    places = len(rows(1, 1)) == 4
-    read = {"unary": _words} | ({name: lambda k, x: _words(k - 1, x)} if places else {})
-    return Family(
-        make,
-        lambda batch, words: {"unary": (batch, words, tags), name: rows(batch, words)},
-        lambda n: chains_of(n, tags=tags, places=places),
-        read,
-    )
+    def shapes(batch: int, words: int) -> dict[str, tuple[int, ...]]:
+        return {"unary": (batch, words, tags), name: (batch, words - 1, tags, tags) if own else (tags,) * size}
+
+    read = {"unary": _words} | ({name: lambda k, x: _words(k - 1, x)} if own else {})
+    return Family(make, shapes, lambda n: chains_of(n, tags=tags, places=own), read, words)
 
 
 @cache
@@ -296,7 +311,7 @@ def some_grammar(seed: int, *, symbols: int = 4, tags: int = 2, rules: int = 8, 
     return gp.Grammar(tuple(f"x{s}" for s in range(symbols)), tags, parents, lefts, rights, sides, *values)
 
 
-def _phrases(kind: Any, *names: str, grammar: gp.Grammar, own_rules: bool) -> Family:
+def phrases(kind: Any, *names: str, grammar: gp.Grammar, own_rules: bool = False, words: int = 4) -> Family:
     """The grammar's roots are among the scores, so that they are masked and differentiated, too."""
     T, R, S = grammar.tags, len(grammar.parents), len(grammar.symbols)
 
@@ -329,7 +344,7 @@ def _phrases(kind: Any, *names: str, grammar: gp.Grammar, own_rules: bool) -> Fa
         return inside[..., None] & (torch.arange(S) >= T)
 
     read = {"tags": _words, "arcs": _arcs, "spans": spans}
-    return Family(make, shapes, lambda n: phrases_of(n, grammar=grammar, heads="arcs" in names), read)
+    return Family(make, shapes, lambda n: phrases_of(n, grammar=grammar, heads="arcs" in names), read, words)
 
 
 FAMILIES: dict[str, Family] = {
@@ -343,10 +358,38 @@ FAMILIES: dict[str, Family] = {
     "grandparents": _trees(gp.SecondOrderTrees, True, True, "grandparents"),
     "grandparents, many roots": _trees(gp.SecondOrderTrees, False, True, "grandparents"),
     "siblings and grandparents": _trees(gp.SecondOrderTrees, True, True, "siblings", "grandparents"),
-    "tags": _chains(gp.TagChains, "transitions", lambda batch, words: (3, 3)),
-    "tags, own transitions": _chains(gp.TagChains, "transitions", lambda batch, words: (batch, words - 1, 3, 3)),
-    "trigrams": _chains(gp.TrigramChains, "trigrams", lambda batch, words: (2, 2, 2), tags=2),
-    "phrases": _phrases(gp.ConstituencyTrees, "rules", grammar=some_grammar(0), own_rules=True),
-    "phrases, spans": _phrases(gp.ConstituencyTrees, "rules", "spans", grammar=some_grammar(1), own_rules=True),
-    "lexicalised": _phrases(gp.LexicalizedTrees, "arcs", "rules", grammar=some_grammar(2, heads=True), own_rules=False),
+    "tags": _chains(gp.TagChains, 3),
+    "tags, own transitions": _chains(gp.TagChains, 3, own=True),
+    "trigrams": _chains(gp.TrigramChains, 2),
+    "phrases": phrases(gp.ConstituencyTrees, "rules", grammar=some_grammar(0), own_rules=True),
+    "phrases, spans": phrases(gp.ConstituencyTrees, "rules", "spans", grammar=some_grammar(1), own_rules=True),
+    "lexicalised": phrases(
+        gp.LexicalizedTrees, "arcs", "rules", grammar=some_grammar(2, rules=12, heads=True), own_rules=False
+    ),
+    "lexicalised, own rules": phrases(
+        gp.LexicalizedTrees, "arcs", "rules", grammar=some_grammar(3, heads=True), own_rules=True
+    ),
 }
+
+LARGER: dict[str, Family] = {
+    **{f"{tags} tags": _chains(gp.TagChains, tags, words=0) for tags in (1, 7, 8, 9, 17)},
+    **{f"{tags} tags, own transitions": _chains(gp.TagChains, tags, own=True, words=0) for tags in (1, 9)},
+    **{f"trigrams of {tags} tags": _chains(gp.TrigramChains, tags, words=0) for tags in (1, 8, 9)},
+    "many phrases": phrases(
+        gp.ConstituencyTrees,
+        "rules",
+        "spans",
+        grammar=some_grammar(5, symbols=19, tags=9, rules=150),
+        own_rules=True,
+        words=0,
+    ),
+    "many lexicalised": phrases(
+        gp.LexicalizedTrees,
+        "arcs",
+        "rules",
+        grammar=some_grammar(7, symbols=10, tags=4, rules=80, heads=True),
+        own_rules=False,
+        words=0,
+    ),
+}
+"""More tags and symbols, about the width of a SIMD register; nothing is listed."""

@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-import copy
-import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import forward_ad, grad, gradcheck, gradgradcheck
-from torch.distributions import Categorical, Distribution, kl_divergence
+from torch.distributions import Categorical, kl_divergence
 
 import gpuparse as gp
-from tests.distributions.families import (
-    F32,
-    F64,
-    FAMILIES,
-    INF,
-    NAN,
-    NEG_INF,
-    Family,
-    chi_square,
-    close,
-    enumerate_all,
-    everything,
-    marginals_of,
-    tolerance,
-)
+from tests.distributions.checks import SCORES, check_best, check_derivatives, check_kl, check_sums
+from tests.distributions.families import Family, enumerate_all, everything, leaves_of, marginals_of, plainly, summed
+from tests.distributions.numeric import F32, F64, INF, NEG_INF, chi_square, close, generator, normal, tolerance
 
-# share of forbidden scores, magnitude of the scores
-SCORES = pytest.mark.parametrize(
-    ("forbidden", "magnitude"), [(0.0, 1.0), (0.3, 1.0), (0.7, 1.0), (0.4, 30.0), (0.3, 1e4)]
-)
-
-
-@pytest.fixture(scope="module", params=FAMILIES.values(), ids=FAMILIES)
-def family(request: pytest.FixtureRequest) -> Family:
-    return request.param  # type: ignore[no-any-return]
-
-
-def leaves_of(scores: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: x.clone().requires_grad_() for name, x in scores.items()}
-
-
-def without(family: Family, b: int, **options: Any) -> tuple[dict[str, Tensor], Tensor]:
-    """A batch whose sentence b has no structure, though others have."""
-    scores, lengths = family.scores(3, forbidden=0.2, poison=False, **options)
-    first = next(iter(scores.values()))
-    first[b] = NEG_INF
-    return scores, lengths
+LEAN = settings(max_examples=20, deadline=None)
 
 
 # -------------------------------------------------------------------------------------------------- against enumeration
@@ -60,35 +27,19 @@ def without(family: Family, b: int, **options: Any) -> tuple[dict[str, Tensor], 
 @SCORES
 def test_sums(family: Family, forbidden: float, magnitude: float, dtype: torch.dtype) -> None:
     for words in range(1, family.words + 1):
-        scores, lengths = family.scores(words, words=words, forbidden=forbidden, magnitude=magnitude, dtype=dtype)
-        p, oracles = family.make(scores, lengths), enumerate_all(family, scores, lengths)
-        assert p.log_partition.dtype == p.entropy().dtype == dtype
-        close(p.log_partition, torch.stack([o.log_partition for o in oracles]), tolerance(dtype))
-        close(p.entropy(), torch.stack([o.entropy for o in oracles]), tolerance(dtype, 10 * magnitude))
-        for name, found in marginals_of(p).items():
-            assert found.dtype == dtype and bool((found >= 0).all())
-            for b, o in enumerate(oracles):
-                want = o.marginals[name] if name in o.marginals else found[b]
-                close(found[b] if found[b].dim() == want.dim() else found[b].sum(0), want, tolerance(dtype, magnitude))
+        batch = family.scores(words, words=words, forbidden=forbidden, magnitude=magnitude, dtype=dtype)
+        check_sums(family, batch, dtype, magnitude)
+        assert all(bool((m >= 0).all()) for m in marginals_of(family.make(*batch)).values())
 
 
 @SCORES
 def test_best(family: Family, forbidden: float, magnitude: float, dtype: torch.dtype) -> None:
+    """Of scores that are real, and of few values with many equals."""
     for words in range(1, family.words + 1):
         scores, lengths = family.scores(words, words=words, forbidden=forbidden, magnitude=magnitude, dtype=dtype)
-        p = family.make(scores, lengths)
-        found, best, ranked = p.argmax, p.max, p.topk(4) if hasattr(p, "topk") else None
-        assert best.dtype == dtype and found.dtype == torch.int64 and torch.equal(p.mode, found)
-        for b, o in enumerate(enumerate_all(family, scores, lengths)):
-            close(best[b], o.scores.max(), tolerance(dtype))
-            (chosen,) = (o.padded == found[b]).flatten(1).all(1).nonzero()[:, 0].tolist()
-            close(o.scores[chosen], o.scores.max(), 1e-13)
-            if ranked is not None:
-                exist = min(4, int((o.scores > NEG_INF).sum()))
-                close(ranked[1][:exist, b], o.scores.sort(descending=True).values[:exist], tolerance(dtype))
-                same = (o.padded == ranked[0][:exist, b, None]).flatten(2).all(2)
-                assert bool((same.sum(1) == 1).all()) and int(same.any(0).sum()) == exist
-                assert bool((ranked[0][exist:, b] == -1).all()) and bool((ranked[1][exist:, b] == NEG_INF).all())
+        check_best(family, (scores, lengths), dtype)
+        few = {name: (x * (2 / magnitude)).round() for name, x in scores.items()}
+        check_best(family, (few, lengths), dtype, k=64 if words < 4 else 1)
 
 
 @SCORES
@@ -110,48 +61,108 @@ def test_log_prob_and_score(family: Family, forbidden: float, magnitude: float, 
     assert bool((q.log_prob(nothing) == NEG_INF).all()) and bool((q.score(nothing) == NEG_INF).all())
 
 
-def test_gradients_of_best(family: Family) -> None:
-    """Of max they are what the best structure is made of; so too of the scores of the k best."""
-    scores, lengths = family.scores(2)
-    leaves = leaves_of(scores)
-    p = family.make(leaves, lengths)
-    values = [p.max] + ([p.topk(2)[1][0]] if hasattr(p, "topk") else [])
-    for value in values:
-        by = dict(
-            zip(
-                leaves, grad(value.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True), strict=True
-            )
-        )
-        for name, (structures, parts, used) in ((x, family.all(n)) for x in leaves for n in [int(lengths[0])]):
-            o = enumerate_all(family, scores, lengths)[0]
-            chosen = int((o.padded == p.argmax[0]).flatten(1).all(1).nonzero()[0])
-            own = torch.zeros_like(o.marginals[name])
-            weight = used[name][chosen].double()
-            own.index_put_(tuple(parts[name][chosen].unbind(-1)), weight, accumulate=True)
-            if by[name].dim() > own.dim():
-                assert torch.equal(by[name][0], own) and len(structures) == len(o.padded)
+@LEAN
+@given(
+    seed=st.integers(0, 10**6),
+    batch=st.integers(1, 4),
+    words=st.integers(1, 4),
+    forbidden=st.sampled_from([0.0, 0.3, 0.7, 1.0]),
+    magnitude=st.sampled_from([0.0, 1.0, 100.0, 1e4]),
+    dtype=st.sampled_from([F32, F64]),
+    keep=st.booleans(),
+)
+def test_any_instance(
+    family: Family,
+    seed: int,
+    batch: int,
+    words: int,
+    forbidden: float,
+    magnitude: float,
+    dtype: torch.dtype,
+    keep: bool,
+) -> None:
+    """Any set of possible parts: a structure is found if and only if there is one."""
+    options: dict[str, Any] = {"forbidden": forbidden, "magnitude": magnitude, "dtype": dtype, "keep": keep}
+    scores, lengths = family.scores(seed, batch=batch, words=words, **options)
+    check_sums(family, (scores, lengths), dtype, 10 * magnitude)
+    check_best(family, (scores, lengths), dtype)
+    oracles = enumerate_all(family, scores, lengths)
+    drawn = family.make(scores, lengths, validate_args=False).sample((2,))
+    for b, o in enumerate(oracles):
+        assert bool((o.scores[o.where(drawn[:, b])] > NEG_INF if o.exists else drawn[:, b].flatten() == -1).all())
+    impossible = [b for b, o in enumerate(oracles) if not o.exists]
+    if impossible and type(family.random(0)).exists:
+        with pytest.raises(ValueError, match=f"sentence {impossible[0]} "):
+            family.make(scores, lengths)
+    else:
+        family.make(scores, lengths)
+
+
+@pytest.mark.exhaustive
+def test_thousands(family: Family) -> None:
+    """Sentences of up to five words, scores of magnitude 1 to 100, up to 60 % of them forbidden."""
+    draw = torch.Generator().manual_seed(0)
+    for seed in range(50):
+        forbidden, digits = torch.rand(2, generator=draw).tolist()
+        options: dict[str, Any] = {"batch": 100, "words": 5, "forbidden": 0.6 * forbidden, "magnitude": 100**digits}
+        batch, other = (family.scores(s, **options, keep=seed % 5 > 0) for s in (seed, seed))
+        check_sums(family, batch, F64, 100.0)
+        check_best(family, batch, F64)
+        for x in other[0].values():
+            x += torch.randn(x.shape, generator=draw).to(x.dtype)
+            x[(torch.rand(x.shape, generator=draw) < 0.1 * forbidden) & ~x.isnan()] = NEG_INF
+        check_kl(family, batch, other, 1e-9)  # logarithms of ratios of sums of up to 1296 doubles
+
+
+# ---------------------------------------------------------------------------------------------------- two distributions
 
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 def test_kl(family: Family, forbidden: float, dtype: torch.dtype) -> None:
-    """Finite if q forbids nothing that p allows, inf otherwise."""
     for seed in range(3):
-        scores, lengths = family.scores(seed, forbidden=0.2, dtype=dtype)
-        other = {name: x.clone() for name, x in family.scores(seed, forbidden=0.2, dtype=dtype)[0].items()}
-        g = torch.Generator().manual_seed(seed)
+        batch, (other, lengths) = (family.scores(seed, forbidden=0.2, dtype=dtype) for _ in "pq")
+        g = generator(seed)
         for x in other.values():
             x += torch.randn(x.shape, generator=g).to(dtype)
             x[(torch.rand(x.shape, generator=g) < forbidden / 5) & ~x.isnan()] = NEG_INF
-        p, q = family.make(scores, lengths), family.make(other, lengths, validate_args=False)
-        oracles, rivals = (enumerate_all(family, x, lengths) for x in (scores, other))
-        for a, b, mine, others in ((p, q, oracles, rivals), (q, p, rivals, oracles)):
-            found = kl_divergence(a, b)
-            assert found.dtype == dtype
-            for x, y, value in zip(mine, others, found, strict=True):
-                want = x.kl(y) if x.exists and y.exists else torch.tensor(INF if x.exists else 0.0)
-                close(value, want, 1e-5 if dtype == F32 else 1e-10)
-        assert bool((kl_divergence(p, p) == 0).all())
-        assert bool((kl_divergence(p, q) >= 0).all())
+        check_kl(family, batch, (other, lengths), 1e-5 if dtype == F32 else 1e-10)
+
+
+@pytest.mark.parametrize("gap", [5.0, 50.0, 300.0, 800.0, 1e5])
+def test_kl_of_what_is_rare(family: Family, gap: float) -> None:
+    """However small the probability of what q forbids, the divergence is infinite; unless no structure of p has it."""
+    scores, lengths = family.scores(1, batch=1, words=3, forbidden=0.0, poison=False)
+    name, first = next(iter(scores.items()))
+    (o,) = enumerate_all(family, scores, lengths)
+    own = o.expected((torch.arange(len(o.scores)) == 1).double())[name] > 0
+    other = ((o.marginals[name] > 0) & ~own).nonzero()
+    likely = first + gap * own
+    for part in other.tolist():
+        less, few = likely.clone(), torch.where(own, first, NEG_INF)
+        less[(0, *part)] = NEG_INF
+        p, q = (family.make({**scores, name: x}, lengths, validate_args=False) for x in (likely, less))
+        assert kl_divergence(p, q).tolist() == [INF] and bool(kl_divergence(q, p).isfinite())
+        one_more = few.clone()
+        one_more[(0, *part)] = 0.5
+        check_kl(family, ({**scores, name: one_more}, lengths), ({**scores, name: few}, lengths), 1e-12)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_kl_hessian_is_the_fisher_information(family: Family, shift: float) -> None:
+    """At p = q (also if a word's scores are shifted, which changes nothing) it is the covariance."""
+    scores, lengths = family.scores(4, batch=5, forbidden=0.0, poison=False)
+    along = {name: normal(*x.shape, seed=2) for name, x in scores.items()}
+    leaves, (name, first) = leaves_of(scores), next(iter(scores.items()))
+    shape = (5, 1, first.shape[2]) if name == "arcs" else (5, first.shape[1], 1)
+    leaves[name] = (first + shift * normal(*shape, seed=3)).requires_grad_()
+    every = list(leaves.values())
+    value = kl_divergence(family.make(scores, lengths), family.make(leaves, lengths))
+    by = grad(value.sum(), every, create_graph=True)
+    again = grad(by, every, list(along.values()), materialize_grads=True)
+    want = summed(scores, [o.derivative([along]) for o in enumerate_all(family, scores, lengths)])
+    for one, two, kind in zip(by, again, leaves, strict=True):
+        close(one.detach(), torch.zeros_like(one), 1e-12)
+        close(two, want[kind], 1e-11)
 
 
 def test_kl_of_other_things(family: Family) -> None:
@@ -159,13 +170,16 @@ def test_kl_of_other_things(family: Family) -> None:
     p = family.make(scores, lengths)
     with pytest.raises(ValueError, match=r"lengths of sentence 0 must be the same in p and q"):
         kl_divergence(p, family.make(scores, lengths - torch.tensor([1, 0, 0])))
-    with pytest.raises(ValueError, match="must have the same shape"):
-        kl_divergence(p, family.random(0, batch=2, forbidden=0.0))
-    other = gp.TagChains if isinstance(p, gp.ProjectiveTrees) else gp.ProjectiveTrees
-    stranger = other(torch.zeros(3, 4, 4), *([torch.zeros(4, 4)] if other is gp.TagChains else []))
-    for x, y in ((p, stranger), (stranger, p)):
-        with pytest.raises(ValueError, match=r"KL needs two distributions over the same (trees|chains)"):
-            kl_divergence(x, y)
+    for options in ({"batch": 2}, {"words": family.words + 1}):
+        with pytest.raises(ValueError, match="must have the same shape"):
+            kl_divergence(p, family.random(0, **options, forbidden=0.0))
+    for other in (gp.ProjectiveTrees, gp.NonProjectiveTrees, gp.TagChains, gp.TrigramChains):
+        if type(p) is not other:
+            rows = {gp.TagChains: [torch.zeros(4, 4)], gp.TrigramChains: [torch.zeros(4, 4, 4)]}.get(other, [])
+            stranger = other(torch.zeros(3, 4, 4), *rows)
+            for x, y in ((p, stranger), (stranger, p)):
+                with pytest.raises(ValueError, match=r"KL needs two distributions over the same (trees|chains)"):
+                    kl_divergence(x, y)
     with pytest.raises(NotImplementedError):
         kl_divergence(p, Categorical(torch.ones(2, 3)))
 
@@ -182,15 +196,42 @@ def test_sample_frequencies(family: Family, wide: bool) -> None:
     torch.manual_seed(0)
     drawn = family.make(scores, lengths).sample((4000,))
     for b, o in enumerate(enumerate_all(family, scores, lengths)):
-        same = (drawn[:, b, None].flatten(2) == o.padded.flatten(1)).all(2)
-        assert bool((same.sum(1) == 1).all()) and not bool(same[:, o.probs == 0].any())
-        statistic, bound = chi_square(same.sum(0), o.probs)
+        seen = o.where(drawn[:, b]).bincount(minlength=len(o.probs))
+        assert not bool(seen[o.probs == 0].any())
+        statistic, bound = chi_square(seen, o.probs)
         assert statistic < bound, b
+
+
+def test_samples_are_independent(family: Family) -> None:
+    """Of the same sentence twice in a batch, and of one draw and the next."""
+    scores, lengths = family.scores(3, batch=1, words=3, forbidden=0.0)
+    (o,) = enumerate_all(family, scores, lengths)
+    torch.manual_seed(2)
+    drawn, pairs = o.where(family.make(scores, lengths).expand([2]).sample((20_000,))), torch.outer(o.probs, o.probs)
+    for first, second in ((drawn[:, 0], drawn[:, 1]), (drawn[0::2, 0], drawn[1::2, 0])):
+        seen = (first * len(o.probs) + second).bincount(minlength=pairs.numel())
+        statistic, bound = chi_square(seen, pairs.flatten())
+        assert statistic < bound
+
+
+@pytest.mark.parametrize("magnitude", [1.0, 1e4])
+def test_samples_of_larger_sentences(family: Family, magnitude: float) -> None:
+    """Parts of the draws come as often as the marginals say."""
+    scores, lengths = family.scores(5, words=14, forbidden=0.0, magnitude=magnitude, poison=False)
+    name, first = next(iter(scores.items()))
+    p = family.make({**scores, name: first.requires_grad_()}, lengths)
+    torch.manual_seed(1)
+    draws = 2000
+    value = p.score(p.sample((draws,)))
+    assert bool(value.isfinite().all())
+    (seen,), mu = grad(value.sum() / draws, first), marginals_of(p)[name].detach()
+    sigma = (mu * (1 - mu) / draws).clamp(min=0).sqrt()
+    assert bool(((seen - mu).abs() <= 5 * sigma + 5 / draws).all())
 
 
 def test_sample_shapes_and_seeds(family: Family) -> None:
     p = family.random(1)
-    for shape in ((), (2, 3), (7,), (0,), torch.Size([2])):
+    for shape in ((), (2, 3), (7,), (0,), torch.Size([2]), [2], (0, 3)):
         drawn = p.sample(shape)
         assert drawn.shape == (*shape, *p.batch_shape, *p.event_shape) and not drawn.requires_grad
         assert bool((p.log_prob(drawn) > NEG_INF).all())
@@ -202,6 +243,62 @@ def test_sample_shapes_and_seeds(family: Family) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- derivatives
+
+
+@SCORES
+def test_derivatives(family: Family, forbidden: float, magnitude: float, dtype: torch.dtype) -> None:
+    check_derivatives(family, family.scores(4, forbidden=forbidden, magnitude=magnitude, dtype=dtype), dtype, magnitude)
+
+
+def test_gradients_of_best(family: Family) -> None:
+    """Of max they are what the best structure is made of; so too of the scores of the k best."""
+    scores, lengths = family.scores(2)
+    leaves = leaves_of(scores)
+    p = family.make(leaves, lengths)
+    chosen = []
+    for b, o in enumerate(enumerate_all(family, scores, lengths)):
+        best = torch.arange(len(o.scores)) == o.where(p.argmax[b])
+        chosen.append(o.expected(best.double()))
+    want = summed(scores, chosen)
+    for value in [p.max] + ([p.topk(2)[1][0]] if hasattr(p, "topk") else []):
+        by = grad(value.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True)
+        assert all(torch.equal(g, want[name]) for name, g in zip(leaves, by, strict=True))
+
+
+@pytest.mark.parametrize("what", ["log_partition", "entropy"])
+def test_any_order_of_derivative(family: Family, what: str) -> None:
+    """To the fourth, by directions that depend on the scores themselves, as plain torch has them."""
+    scores, lengths = family.scores(2, batch=2, words=3, forbidden=0.2, poison=False)
+
+    def derivatives() -> list[Tensor]:
+        leaves = list(leaves_of(scores).values())
+        p = family.make(dict(zip(scores, leaves, strict=True)), lengths)
+        g = grad((p.entropy() if what == "entropy" else p.log_partition).sum(), leaves, create_graph=True)
+        found = []
+        for _ in range(3):
+            total = sum((a * a * torch.where(x.isfinite(), x, 0.0)).sum() for a, x in zip(g, leaves, strict=True))
+            g = grad(total, leaves, create_graph=True, materialize_grads=True)  # type: ignore[arg-type]
+            found.append(torch.cat([x.detach().flatten() for x in g]))
+        return found
+
+    got = derivatives()
+    with plainly():
+        want = derivatives()
+    for order, (x, y) in enumerate(zip(got, want, strict=True), 2):
+        assert float((x - y).abs().max()) <= 1e-10 * float(y.abs().max().clamp(min=1)), f"derivative {order}"
+
+
+def test_gradient_in_one_of_several(family: Family) -> None:
+    scores, lengths = family.scores(5, words=3)
+    for name in scores:
+        outcomes = []
+        for leaves in (leaves_of(scores), {**scores, **leaves_of({name: scores[name]})}):
+            p = family.make(leaves, lengths)
+            total = p.entropy().sum() + sum(m.square().sum() for m in marginals_of(p).values())
+            (first,) = grad(total, leaves[name], create_graph=True)
+            outcomes.append((first.detach(), grad(first.square().sum(), leaves[name])[0]))
+        for x, y in zip(*outcomes, strict=True):
+            close(x, y, 1e-12)
 
 
 def free_scores(family: Family, seed: int) -> tuple[tuple[Tensor, ...], Callable[..., Any]]:
@@ -236,19 +333,6 @@ def test_gradcheck(family: Family, what: str) -> None:
     assert gradgradcheck(value, free, fast_mode=True)
     if what == "kl":
         assert gradcheck(lambda *x: kl_divergence(other, make(*x)), free, fast_mode=True)
-
-
-def test_gradient_of_log_partition_is_the_marginals(family: Family, dtype: torch.dtype) -> None:
-    """Nothing comes to what is forbidden or not read."""
-    scores, lengths = family.scores(4, dtype=dtype)
-    leaves = leaves_of(scores)
-    p = family.make(leaves, lengths)
-    oracles = enumerate_all(family, scores, lengths)
-    by = dict(zip(leaves, grad(p.log_partition.sum(), list(leaves.values())), strict=True))
-    for name, g in by.items():
-        each = [o.marginals[name] for o in oracles]
-        close(g, torch.stack(each) if g.dim() > each[0].dim() else torch.stack(each).sum(0), 10 * tolerance(dtype))
-        assert g.dtype == dtype and not bool(g[~scores[name].isfinite()].any())
 
 
 def test_no_grad_then_grad(family: Family) -> None:
@@ -290,183 +374,3 @@ def test_other_kinds_of_derivatives_are_refused(family: Family) -> None:
         torch.func.grad(log_z)(first)
     with forward_ad.dual_level(), pytest.raises(ValueError, match="forward-mode"):
         log_z(forward_ad.make_dual(first, first))
-
-
-# ------------------------------------------------------------------------------------------------ batches and sentences
-
-
-def test_no_structure(family: Family, dtype: torch.dtype) -> None:
-    """log Z is -inf, the entropy and the divergence 0, and neighbours are as ever; an error where that is said."""
-    scores, lengths = without(family, 1, dtype=dtype)
-    leaves = leaves_of(scores)
-    p = family.make(leaves, lengths, validate_args=False)
-    fine = [0, 2]
-    alone = family.make(
-        {n: x[fine] if x.shape[:1] == (3,) and x.dim() == p.parts[n] else x for n, x in scores.items()}, lengths[fine]
-    )
-    assert p.log_partition[1] == NEG_INF and p.max[1] == NEG_INF and p.entropy()[1] == 0
-    assert bool((p.argmax[1] == -1).all()) and bool((p.sample((3,))[:, 1] == -1).all())
-    assert not any(bool(m[1].any()) for m in marginals_of(p).values())
-    for x in (p.argmax, alone.sample((2,)).repeat_interleave(2, 1)[:, :3]):
-        assert bool((p.log_prob(x)[..., 1] == NEG_INF).all()) and bool((p.score(x)[..., 1] == NEG_INF).all())
-    for name, x in everything(alone).items():
-        axis = 1 if name.startswith("topk") else 0
-        assert torch.equal(everything(p)[name].index_select(axis, torch.tensor(fine)), x), name
-    q = family.make({name: 0.5 * x for name, x in scores.items()}, lengths, validate_args=False)
-    some = family.make(family.scores(3, forbidden=0.0, poison=False, dtype=dtype)[0], lengths)
-    assert kl_divergence(p, q)[1] == 0 and kl_divergence(p, some)[1] == 0 and kl_divergence(some, p)[1] == INF
-    value = (
-        p.log_partition[fine].sum() + p.entropy().sum() + kl_divergence(p, q).sum() + p.log_prob(p.argmax)[fine].sum()
-    )
-    for name, g in zip(leaves, grad(value, list(leaves.values())), strict=True):
-        assert bool(g.isfinite().all()), name
-        assert g.dim() != p.parts[name] or not bool(g[1].any()), name
-    if p.exists:
-        with pytest.raises(ValueError, match=r"sentence 1 allows? no (projective )?(tree|chain)"):
-            family.make(scores, lengths)
-    else:
-        assert family.make(scores, lengths).log_partition[1] == NEG_INF
-
-
-@pytest.mark.parametrize("value", [NAN, INF])
-def test_bad_scores(family: Family, value: float) -> None:
-    """They are named where values are looked at, and make NaN of their sentence alone where they are not."""
-    scores, lengths = family.scores(2, forbidden=0.0, poison=False)
-    name, first = next(iter(scores.items()))
-    where = (1, 0, 1)
-    first[where] = value
-    with pytest.raises(
-        ValueError, match=rf"^{name}\[1, 0, 1\] is {value} \(sentence 1.*; scores must be finite, or -inf for"
-    ):
-        family.make(scores, lengths)
-    p = family.make(scores, lengths, validate_args=False)
-    for x in (p.log_partition, p.entropy()):
-        assert x.isnan().tolist() == [False, True, False]
-    assert bool((p.argmax[1] == -1).all()) and bool((p.sample((2,))[:, 1] == -1).all())
-    assert bool(marginals_of(p)[name][1].isnan().any()) and not bool(marginals_of(p)[name][[0, 2]].isnan().any())
-
-
-def test_sentences_do_not_depend_on_their_batch(family: Family, dtype: torch.dtype) -> None:
-    """Alone and without padding they are the same."""
-    scores, lengths = family.scores(9, words=7, forbidden=0.0, dtype=dtype)
-    p = family.make(scores, lengths)
-    whole = everything(p)
-    for b, n in enumerate(lengths.tolist()):
-        cut = {}
-        for name, shape in family.shapes(1, n).items():
-            own = scores[name].dim() == p.parts[name]
-            cut[name] = (
-                scores[name][(slice(b, b + 1) if own else slice(None), *map(slice, shape[1:]))] if own else scores[name]
-            )
-        for name, x in everything(family.make(cut, [n])).items():
-            inner = whole[name][:, b : b + 1] if name.startswith("topk") else whole[name][b : b + 1]
-            inner = inner[tuple(map(slice, x.shape))]
-            close(inner, x, tolerance(dtype, 10.0)) if x.is_floating_point() else torch.testing.assert_close(inner, x)
-
-
-def test_empty_batch(family: Family, dtype: torch.dtype) -> None:
-    leaves = {name: torch.zeros(s, dtype=dtype, requires_grad=True) for name, s in family.shapes(0, 4).items()}
-    for lengths in (None, [], torch.empty(0, dtype=torch.int64)):
-        p = family.make(leaves, lengths)
-        values = [p.log_partition, p.max, p.entropy(), kl_divergence(p, p)]
-        assert all(x.shape == (0,) and x.dtype == dtype for x in values)
-        assert p.argmax.shape == (0, *p.event_shape) and p.sample((2, 3)).shape == (2, 3, 0, *p.event_shape)
-        assert p.log_prob(p.sample((2,))).shape == p.score(p.sample((2,))).shape == (2, 0)
-        if hasattr(p, "topk"):
-            assert [x.shape[:2] for x in p.topk(3)] == [(3, 0)] * 2
-        total = sum(x.sum() for x in (*values, *marginals_of(p).values()))
-        by = grad(total, list(leaves.values()), materialize_grads=True)  # type: ignore[arg-type]
-        assert [x.shape for x in by] == [x.shape for x in leaves.values()]
-
-
-def test_memory_and_threads_do_not_matter(family: Family, dtype: torch.dtype) -> None:
-    """Transposed scores, strided lengths and two threads."""
-    scores, lengths = family.scores(4, batch=5, forbidden=0.2, dtype=dtype)
-    views = {name: x.mT.contiguous().mT if x.dim() > 1 else torch.stack([x, x], 1)[:, 0] for name, x in scores.items()}
-    torch.manual_seed(0)
-    p = family.make(scores, lengths)
-    want = {**everything(p), "sample": p.sample((3,))}
-    torch.set_num_threads(2)
-    torch.manual_seed(0)
-    q = family.make(views, torch.stack([lengths, -lengths], 1)[:, 0])
-    found = {**everything(q), "sample": q.sample((3,))}
-    for name, x in want.items():
-        close(found[name], x, tolerance(dtype)) if x.is_floating_point() else torch.testing.assert_close(found[name], x)
-
-
-def test_large_scores(family: Family, dtype: torch.dtype) -> None:
-    """A constant that all structures have changes log Z alone; scores are such that sums are exact."""
-    scores, lengths = family.scores(7, forbidden=0.0, poison=False)
-    scores = {name: ((x * 8).round() / 8).to(dtype) for name, x in scores.items()}
-    name, first = next(iter(scores.items()))
-    p = family.make(scores, lengths)
-    q = family.make({**scores, name: first + 2.0**20}, lengths)
-    close(q.log_partition.double(), p.log_partition.double() + 2.0**20 * lengths, 1e-6 if dtype == F32 else 1e-12)
-    assert torch.equal(q.argmax, p.argmax)
-    tol = 1e-6 if dtype == F32 else 1e-11
-    for x, y in ((p.entropy(), q.entropy()), (p.log_prob(p.argmax), q.log_prob(p.argmax))):
-        close(y, x, tol)
-    for kind, x in marginals_of(p).items():
-        close(marginals_of(q)[kind], x, tol)
-    close(kl_divergence(p, q), torch.zeros(3), tol)
-    with pytest.raises(ValueError, match=rf"^{name}\[.*\] is 1e\+300; scores must be below"):
-        family.make(
-            {**scores, name: first.double() + 1e300, **{n: x.double() for n, x in scores.items() if n != name}}, lengths
-        )
-
-
-# -------------------------------------------------------------------------------------------------------- as an object
-
-
-def test_is_a_distribution(family: Family) -> None:
-    p = family.random(1)
-    assert isinstance(p, Distribution) and p.batch_shape == (3,) and p.event_shape == p.argmax.shape[1:]
-    assert repr(p).startswith(f"{type(p).__name__}(sentences: 3, words: {family.words}, ")
-    assert bool(p.support.check(p.sample((3,))).all()) and not bool(p.support.check(p.argmax + 1000).any())
-    assert len(p.scores) == len(p.parts)
-
-
-def test_expand(family: Family) -> None:
-    scores, lengths = family.scores(1, batch=1)
-    leaves = leaves_of(scores)
-    p = family.make(leaves, lengths)
-    wide = p.expand(torch.Size([3]))
-    assert type(wide) is type(p) and wide.batch_shape == (3,) and wide.sample((2,)).shape == (2, 3, *p.event_shape)
-    for name, x in everything(p).items():
-        assert torch.equal(everything(wide)[name], x.repeat_interleave(3, 1 if name.startswith("topk") else 0)), name
-    for x, y in zip(
-        grad(wide.log_partition.sum(), list(leaves.values())),
-        grad(p.log_partition.sum(), list(leaves.values())),
-        strict=True,
-    ):
-        close(x, 3 * y, 1e-12)
-    assert p.expand([0]).log_partition.shape == (0,) and wide.expand([3]).batch_shape == (3,)
-    for wrong in ([2], [4, 2], []):
-        with pytest.raises(ValueError, match="batch_shape"):
-            wide.expand(wrong)
-    with pytest.raises(ValueError):  # it still looks at what it is given
-        wide.log_prob(torch.full((3, 1), 9))
-
-
-def test_copies(family: Family) -> None:
-    scores, lengths = family.scores(1)
-    p = family.make(scores, lengths)
-    want = everything(p)
-    for q in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
-        assert repr(q) == repr(p)
-        for name, x in everything(q).items():
-            assert torch.equal(x, want[name]), name
-
-
-def test_what_is_given_out_is_the_callers(family: Family) -> None:
-    p = family.random(0)
-    before = p.max
-    p.argmax.fill_(0)
-    assert torch.equal(p.max, before)
-
-
-def test_rounding_does_not_cross_zero(family: Family) -> None:
-    p = family.random(0, batch=8, forbidden=0.0, magnitude=1e4, words=6)
-    assert bool((p.entropy() >= 0).all()) and bool((p.log_prob(p.argmax) <= 0).all())
-    assert math.isclose(float(p.log_prob(p.argmax)[0]), float(p.max[0] - p.log_partition[0]), abs_tol=1e-9)
-    assert p.log_partition.dtype == F64

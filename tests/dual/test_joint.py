@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.dual.branch import TAGS, TREES, tighten
 from gpuparse.dual.joint import constituents_and_dependencies, parse_and_tag
-from tests.distributions import test_constituency as cfg
-from tests.distributions import test_lexicalized as lexical
+from tests.distributions.families import enumerate_all, phrases, some_grammar
 
 LENGTHS = torch.tensor([4, 3, 1])
 
@@ -20,7 +20,7 @@ LENGTHS = torch.tensor([4, 3, 1])
 def tagging(seed: int, strength: float = 1.0) -> tuple[gp.Grammar, Tensor, Tensor, Tensor]:
     """A grammar of three tags, the parser's and the tagger's scores of tags, and trigrams."""
     g = torch.Generator().manual_seed(seed)
-    grammar = cfg.some_grammar(seed, symbols=5, tags=3, rules=14)
+    grammar = some_grammar(seed, symbols=5, tags=3, rules=14)
     tags, unary = (torch.randn(3, 4, 3, generator=g, dtype=torch.float64) for _ in range(2))
     trigrams = strength * torch.randn(3, 3, 3, generator=g, dtype=torch.float64)
     tags[torch.rand(tags.shape, generator=g) < 0.1] = -math.inf
@@ -30,17 +30,13 @@ def tagging(seed: int, strength: float = 1.0) -> tuple[gp.Grammar, Tensor, Tenso
 
 
 def best_tagged(grammar: gp.Grammar, tags: Tensor, unary: Tensor, trigrams: Tensor) -> Tensor:
+    scores = {"tags": tags, "rules": grammar.scores, "roots": grammar.roots}
     found = []
-    for b, n in enumerate(LENGTHS.tolist()):
-        trees = cfg.Enumerated(grammar, tags[b], grammar.scores, None, n)
-        best = -math.inf
-        for tree, score in zip(trees.trees, trees.scores.tolist(), strict=True):
-            own = [s for i, j, s, _ in sorted(tree) if i == j]
-            total = score + sum(float(unary[b, i, t]) for i, t in enumerate(own))
-            total += sum(float(trigrams[own[i], own[i + 1], own[i + 2]]) for i in range(n - 2))
-            best = max(best, total)
-        found.append(best)
-    return torch.tensor(found, dtype=torch.float64)
+    for b, trees in enumerate(enumerate_all(phrases(gp.ConstituencyTrees, "rules", grammar=grammar), scores, LENGTHS)):
+        own = trees.parts["tags"][..., 1]
+        total = trees.scores + unary[b, torch.arange(own.shape[1]), own].sum(1)
+        found.append((total + trigrams[own[:, :-2], own[:, 1:-1], own[:, 2:]].sum(1)).max())
+    return torch.stack(found)
 
 
 def test_parse_and_tag() -> None:
@@ -97,25 +93,27 @@ def test_appendix_a() -> None:
 def test_constituents_and_dependencies(parts: tuple[str, ...]) -> None:
     certified = possible = 0
     for seed in range(6):
-        grammar = lexical.grammar(seed, tags=2, symbols=4, rules=14)
-        tags, arcs, lengths = lexical.scores_for(grammar, seed, [4, 3, 1])
+        grammar = some_grammar(seed, rules=14, heads=True)
+        family = phrases(gp.LexicalizedTrees, "arcs", "rules", grammar=grammar)
+        given, lengths = family.scores(seed, forbidden=0.2, keep=False)
+        grammar = replace(grammar, scores=given["rules"], roots=given["roots"])
         g = torch.Generator().manual_seed(seed)
         own = torch.randn(3, 5, 5, generator=g, dtype=torch.float64)
         pairs = {kind: torch.randn(3, 5, 5, 5, generator=g, dtype=torch.float64) for kind in parts}
         scores = gp.Scores(own, lengths, **pairs)
         expected = []
-        for b, n in enumerate(lengths.tolist()):
-            trees = lexical.Enumerated(grammar, tags[b], arcs[b], grammar.scores, n)
-            N, count = n + 1, len(trees.trees)
-            if not count:
-                expected.append(torch.tensor(-math.inf).double())
-                continue
-            some = {kind: x[b, :N, :N, :N].expand(count, -1, -1, -1) for kind, x in pairs.items()}
-            of_heads = gp.Scores(own[b, :N, :N].expand(count, -1, -1), torch.full((count,), n), **some)
-            expected.append((trees.scores + 0.7 * of_heads.total(trees.heads)).max())
+        for b, trees in enumerate(enumerate_all(family, given, lengths)):
+            index = trees.parts["arcs"]
+            count, n = index.shape[:2]
+            heads = torch.full((count, n + 1), -1).scatter_(1, index[..., 1], index[..., 0])
+            some = {kind: x[b, : n + 1, : n + 1, : n + 1].expand(count, -1, -1, -1) for kind, x in pairs.items()}
+            of_heads = gp.Scores(own[b, : n + 1, : n + 1].expand(count, -1, -1), torch.full((count,), n), **some)
+            expected.append((trees.scores + 0.7 * of_heads.total(heads)).max())
         best = torch.stack(expected)
         there = best > -math.inf
-        decomposition = constituents_and_dependencies(grammar, tags, arcs, scores, weight=0.7, iterations=60)
+        decomposition = constituents_and_dependencies(
+            grammar, given["tags"], given["arcs"], scores, weight=0.7, iterations=60
+        )
         found = decomposition.run()
         torch.testing.assert_close(found.score[found.certified], best[found.certified], rtol=0, atol=1e-7)
         assert bool((found.bound[there] >= best[there] - 1e-9).all())

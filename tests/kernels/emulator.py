@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
@@ -63,23 +63,3 @@ def both(run: Callable[[Backend], Tensor], schedule: str, tolerance: float, *, o
     expected, found = on_both(run, schedule, optimise=optimise)
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     return expected
-
-
-# For large kernels that run for a moment: compiled in a third of the time.
-quickly_both = partial(both, optimise="-Og")
-
-
-def sentences(dtype: torch.dtype, words: int = 6, magnitude: float = 1.0) -> tuple[Tensor, Tensor]:
-    """A ragged batch with forbidden arcs, cycles of best heads, one sentence that needs the wide numbers, one NaN where
-    nothing is read, and one sentence without any tree."""
-    generator = torch.Generator().manual_seed(words)
-    arcs = magnitude * torch.randn(5, words + 1, words + 1, generator=generator, dtype=torch.float64)
-    arcs[0, 2, 3] = arcs[0, 3, 2] = 9.0
-    arcs[1][torch.rand(words + 1, words + 1, generator=generator) < 0.3] = -INF
-    arcs[1, 0, 1] = arcs[1, 1, 2] = arcs[1, 2, 3] = 0.5
-    arcs[2] *= 900.0
-    arcs[2, 1, 2] = arcs[2, 2, 1] = 5000.0
-    arcs[3, :, 0] = float("nan")
-    arcs[4, :, 2] = -INF
-    lengths = torch.tensor([words, 3, words - 1, 1, 4])
-    return arcs.to(dtype), lengths

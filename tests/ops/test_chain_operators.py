@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.distributions import TagChains, TrigramChains
 from gpuparse.ops import chains
 
 KINDS = pytest.mark.parametrize("kind", ("shared", "own", "trigrams"))
@@ -43,24 +42,6 @@ def test_opcheck(kind: str, dtype: torch.dtype) -> None:
         torch.library.opcheck(op.default, args)
     plain = [x.detach() for x in (unary, pairs, lengths, weight, u, v, u, v)]
     torch.library.opcheck(ops.chain_gradient_2.default, (*plain, trigrams, True, True))
-
-
-@pytest.mark.parametrize("kind", (TagChains, TrigramChains))
-def test_compiled_loss_is_the_same(kind: type[TagChains] | type[TrigramChains]) -> None:
-    """One graph, without a break, through the constructor, log_prob and entropy."""
-    unary, pairs, lengths = example("trigrams" if kind is TrigramChains else "shared")
-    rows = pairs.detach().view(3, 3, 3) if kind is TrigramChains else pairs.detach()[0, 0]
-    leaves = unary, rows.requires_grad_()
-    tags = kind(*leaves, lengths).argmax
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        p = kind(x, y, lengths)
-        return (p.entropy() - p.log_prob(tags)).sum() + p.marginals.square().sum()
-
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(*leaves), loss(*leaves))
-    found, expected = (torch.autograd.grad(f(*leaves), leaves) for f in (compiled, loss))
-    torch.testing.assert_close(found, expected)
 
 
 @KINDS

@@ -9,58 +9,49 @@ import torch
 
 import gpuparse as gp
 from gpuparse.backend import choose
-from gpuparse.ops import EISNER, MATRIX_TREE, Structure
-
-STRUCTURES = pytest.mark.parametrize("s", (EISNER, MATRIX_TREE), ids=lambda s: s.name)
+from tests.declared import example
 
 
-def example(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    arcs = torch.randn(2, 5, 5, generator=generator, dtype=dtype)
+def scores(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    arcs = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return arcs.requires_grad_(), torch.tensor([4, 2])
 
 
-@STRUCTURES
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-def test_opcheck(s: Structure, dtype: torch.dtype) -> None:
-    arcs, lengths = example(dtype)
-    plain = arcs.detach()
-    u, v = torch.rand_like(plain), torch.rand_like(plain)
-    ops: dict[str, tuple[Any, ...]] = {
-        "log_partition": (plain, lengths, True),
-        "marginals": (arcs, lengths, True),
-        "hvp": (arcs, lengths, True, u.requires_grad_()),
-        "third": (plain, lengths, True, u.detach(), v),
-        "argmax": (plain, lengths, True),
-        "topk": (plain, lengths, False, 3),
-        "sample": (plain, lengths, torch.tensor([5]), True, 4),
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, dtype) for name in ("eisner", "matrix_tree") for dtype in (torch.float32, torch.float64)),
+        *((name, torch.float64) for name in ("siblings", "grandparents", "grandsiblings", "cky, spans", "lexical")),
+    ],
+)
+def test_opcheck(name: str, dtype: torch.dtype) -> None:
+    family, given, inputs = example(name, dtype, 4, symbols=4, tags=2, rules=8)
+    plain = [None if x is None else x.nan_to_num(0.5, neginf=-1.0) for x in given]
+    leaves, u, v = ([None if x is None else f(x) for x in plain] for f in (leaf, torch.rand_like, torch.rand_like))
+    tensors, flags = inputs[: family.tensors], inputs[family.tensors :]
+    calls: dict[str, tuple[Any, ...]] = {
+        "log_partition": (*plain, *inputs),
+        "marginals": (*leaves, *inputs),
+        "hvp": (*leaves, *inputs, *u),
+        "third": (*plain, *inputs, *u, *v),
+        "argmax": (*plain, *inputs),
+        "topk": (*plain, *inputs, 3),
+        "sample": (*plain, *tensors, torch.tensor([5]), *flags, 4),
     }
-    for name, args in ops.items():
-        torch.library.opcheck(getattr(torch.ops.gpuparse, f"{s.name}_{name}").default, args)
-    torch.library.opcheck(torch.ops.gpuparse.check.default, (plain, lengths))
-
-
-@pytest.mark.parametrize("kind", (gp.ProjectiveTrees, gp.NonProjectiveTrees))
-def test_compiled_loss_is_the_same(kind: type[gp.ProjectiveTrees] | type[gp.NonProjectiveTrees]) -> None:
-    """One graph, without a break, through the constructor, log_prob and entropy."""
-    arcs, lengths = example()
-    heads = kind(arcs, lengths).argmax
-
-    def loss(scores: torch.Tensor) -> torch.Tensor:
-        trees = kind(scores, lengths)
-        return (trees.entropy() - trees.log_prob(heads)).sum()
-
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(arcs), loss(arcs))
-    found, expected = torch.autograd.grad(compiled(arcs), arcs), torch.autograd.grad(loss(arcs), arcs)
-    torch.testing.assert_close(found, expected)
-
-
-@STRUCTURES
-def test_lengths_must_be_int64(s: Structure) -> None:
-    arcs, lengths = example()
+    assert family.operators.keys() <= calls.keys()
+    for kind in family.operators:
+        torch.library.opcheck(getattr(torch.ops.gpuparse, f"{family.name}_{kind}").default, calls[kind])
     with pytest.raises(ValueError, match="lengths must be int64"):
-        getattr(torch.ops.gpuparse, f"{s.name}_argmax")(arcs.detach(), lengths.int(), True)
+        wrong = (x.int() if x is inputs[family.tensors - 1] else x for x in inputs)  # type: ignore[attr-defined]
+        family.operators["argmax"](*plain, *wrong)
+
+
+def leaf(x: torch.Tensor) -> torch.Tensor:
+    return x.clone().requires_grad_()
+
+
+def test_opcheck_of_checks() -> None:
+    torch.library.opcheck(torch.ops.gpuparse.check.default, tuple(x.detach() for x in scores()))
 
 
 def test_a_kernel_that_does_not_compile_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +65,7 @@ def test_a_kernel_that_does_not_compile_is_done_without(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(backend, "prepare", prepare)
     choose._prepared.cache_clear()
-    arcs, lengths = example()
+    arcs, lengths = scores()
     try:
         with pytest.warns(RuntimeWarning, match="the compiler ran out of memory") as caught:
             trees = gp.ProjectiveTrees(arcs, lengths)
@@ -88,7 +79,7 @@ def test_a_kernel_that_does_not_compile_is_done_without(monkeypatch: pytest.Monk
 
 
 def test_compiled_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    arcs, lengths = example()
+    arcs, lengths = scores()
     expected = gp.mst(arcs, lengths)
     monkeypatch.setattr(choose, "_prepared", lambda *_: (None, "GPUPARSE_BACKEND=torch"))
     compiled = torch.compile(lambda x: gp.mst(x, lengths), backend="eager")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 
 from gpuparse.plain import eisner, generic, matrix_tree, mst, semiring
-from tests.oracle import Enumeration, count, is_tree, never_read, random_instance
+from tests.oracle import Enumeration, never_read, random_instance
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -31,24 +26,8 @@ def enumerate_batch(arcs: Tensor, lengths: Tensor, *, single_root: bool, project
     ]
 
 
-def padded(parts: list[Tensor], nodes: int) -> Tensor:
-    """[n+1, n+1] tensors as one [B, N, N], zeros elsewhere."""
-    out = torch.zeros(len(parts), nodes, nodes, dtype=torch.float64)
-    for b, part in enumerate(parts):
-        out[b, : len(part), : len(part)] = part
-    return out
-
-
 def close(x: Tensor, y: Tensor, tol: float = 1e-10) -> None:
     torch.testing.assert_close(x, y, rtol=tol, atol=tol)
-
-
-def check_heads(heads: Tensor, lengths: Tensor) -> None:
-    """int64, a head in the sentence for each word and -1 elsewhere."""
-    word = semiring.word_mask(lengths, heads.shape[-1])
-    assert heads.dtype == torch.int64
-    assert bool(((heads >= 0) == word).all())
-    assert bool((heads <= lengths[:, None]).all())
 
 
 # ----------------------------------------------------------------------------------------------- the sums
@@ -63,80 +42,6 @@ def test_logsumexp_at_minus_infinity() -> None:
         (g,) = torch.autograd.grad(y.sum() if g is x else (g * g).sum(), x, create_graph=True)
         assert bool(g.isfinite().all())
         assert g[0].tolist() == [0, 0]
-
-
-@families
-@roots
-@pytest.mark.parametrize("n", range(1, 13))
-def test_counts_by_zero_scores(n: int, single_root: bool, projective: bool) -> None:
-    """log Z of zero scores is the log of the number of trees; the sentence stands in a longer batch."""
-    arcs = torch.zeros(2, n + 3, n + 3, dtype=torch.float64)
-    lengths = torch.tensor([n, n + 2])
-    want = [math.log(count(m, single_root=single_root, projective=projective)) for m in (n, n + 2)]
-    close(LOG_PARTITION[projective](arcs, lengths, single_root), torch.tensor(want, dtype=torch.float64), 1e-12)
-
-
-@families
-@roots
-@pytest.mark.parametrize("forbidden", [0.0, 0.4, 0.8])
-@pytest.mark.parametrize("magnitude", [1.0, 30.0, 1e4])
-def test_derivatives_against_enumeration(
-    magnitude: float, forbidden: float, single_root: bool, projective: bool
-) -> None:
-    """log Z, marginals and the second and third derivatives; exactly 0 in places never read."""
-    log_partition = LOG_PARTITION[projective]
-    arcs, lengths = random_instance(7, batch=6, forbidden=forbidden, magnitude=magnitude)
-    oracles = enumerate_batch(arcs, lengths, single_root=single_root, projective=projective)
-    unread = never_read(lengths, arcs.shape[-1])
-    g = torch.Generator().manual_seed(1)
-    u, v = torch.randn(2, *arcs.shape, generator=g, dtype=torch.float64)
-    cut = [slice(0, n + 1) for n in lengths.tolist()]
-
-    tol = max(1e-10, 1e-13 * magnitude)
-    close(log_partition(arcs, lengths, single_root), torch.stack([o.log_partition for o in oracles]), 1e-12)
-    p = generic.marginals(log_partition, arcs, lengths, single_root)
-    close(p, padded([o.marginals for o in oracles], arcs.shape[-1]), tol)
-    nan_v = v.masked_fill(unread, math.nan)
-    h = generic.hvp(log_partition, arcs, lengths, single_root, nan_v)
-    close(h, padded([o.hvp(v[b, c, c]) for b, (o, c) in enumerate(zip(oracles, cut, strict=True))], 6), tol)
-    t = generic.third(log_partition, arcs, lengths, single_root, u, nan_v)
-    want = [o.third(u[b, c, c], v[b, c, c]) for b, (o, c) in enumerate(zip(oracles, cut, strict=True))]
-    close(t, padded(want, 6), tol)
-    for x in (p, h, t):
-        assert not x.requires_grad
-        assert bool((x[unread] == 0).all())
-        assert bool((x[arcs == NEG_INF] == 0).all())
-
-
-@families
-@roots
-def test_gradcheck(single_root: bool, projective: bool) -> None:
-    """First to fourth derivatives by finite differences over the finite scores of a masked, ragged batch."""
-    log_partition = LOG_PARTITION[projective]
-    arcs, lengths = random_instance(3, batch=2, words=3, forbidden=0.35, poison=True)
-    where = arcs.isfinite()
-    assert bool((arcs == NEG_INF).any())
-    free = arcs[where].clone().requires_grad_()
-    v = torch.randn_like(free).requires_grad_()
-
-    def fill(values: Tensor, rest: Tensor = arcs) -> Tensor:
-        return rest.masked_scatter(where, values)
-
-    def log_z(values: Tensor) -> Tensor:
-        return log_partition(fill(values), lengths, single_root)
-
-    def p(values: Tensor) -> Tensor:
-        return generic.marginals(log_partition, fill(values), lengths, single_root)
-
-    def h(values: Tensor, v: Tensor) -> Tensor:
-        direction = fill(v, torch.zeros_like(arcs))
-        return generic.hvp(log_partition, fill(values), lengths, single_root, direction)
-
-    assert gradcheck(log_z, (free,))
-    assert gradgradcheck(log_z, (free,))
-    assert gradcheck(p, (free,))
-    assert gradcheck(h, (free, v))
-    assert gradgradcheck(p, (free,))
 
 
 @families
@@ -158,16 +63,6 @@ def test_no_nan_at_any_order(single_root: bool, projective: bool) -> None:
         (g,) = torch.autograd.grad((g * torch.arange(25.0).view(5, 5)).sum(), arcs, create_graph=True)
 
 
-def test_a_word_with_no_other_head_goes_last() -> None:
-    """Words 2 and 3 have no heads but each other and the root: eliminating 3 leaves 2 with a loop only."""
-    arcs = torch.full((1, 4, 4), NEG_INF, dtype=torch.float64)
-    for h, m in ((0, 2), (0, 3), (2, 3), (3, 2), (2, 1), (3, 1)):
-        arcs[0, h, m] = 0.25 * h - 0.5 * m
-    o = Enumeration(arcs[0], single_root=True, projective=False)
-    close(matrix_tree.log_partition(arcs, torch.tensor([3]), True), o.log_partition[None])
-    close(generic.marginals(matrix_tree.log_partition, arcs, torch.tensor([3]), True), o.marginals[None])
-
-
 @families
 def test_direction_may_depend_on_the_arcs(projective: bool) -> None:
     """hvp takes its direction as a constant, and passes derivatives on to it."""
@@ -186,32 +81,6 @@ def test_direction_may_depend_on_the_arcs(projective: bool) -> None:
 # ------------------------------------------------------------------------- trees: the best, k best, samples
 
 
-def check_best(arcs: Tensor, lengths: Tensor, single_root: bool, projective: bool) -> None:
-    heads = ARGMAX[projective](arcs, lengths, single_root)
-    oracles = enumerate_batch(arcs, lengths, single_root=single_root, projective=projective)
-    for b, o in enumerate(oracles):
-        if o.has_tree:
-            n = int(lengths[b])
-            check_heads(heads[b : b + 1], lengths[b : b + 1])
-            close(o.score(heads[b, : n + 1]), o.max, 1e-13)
-        else:
-            assert bool((heads[b] == -1).all())
-
-
-@families
-@roots
-@pytest.mark.parametrize("seed", range(6))
-def test_argmax_against_enumeration(seed: int, single_root: bool, projective: bool) -> None:
-    """Scores real, and small integers with many equals; masks light to heavy, some without a tree."""
-    for forbidden in (0.0, 0.3, 0.6, 0.9):
-        arcs, lengths = random_instance(seed, batch=24, forbidden=forbidden, magnitude=3.0)
-        for scores in (arcs, arcs.round()):
-            check_best(scores, lengths, single_root, projective)
-        g = torch.Generator().manual_seed(seed)
-        more = torch.rand(arcs.shape, generator=g) < 0.3
-        check_best(arcs.masked_fill(more, NEG_INF), lengths, single_root, projective)
-
-
 @families
 @roots
 def test_argmax_ties_are_deterministic(single_root: bool, projective: bool) -> None:
@@ -221,101 +90,6 @@ def test_argmax_ties_are_deterministic(single_root: bool, projective: bool) -> N
     for b, n in enumerate(lengths.tolist()):
         alone = ARGMAX[projective](torch.zeros(1, n + 1, n + 1), torch.tensor([n]), single_root)
         assert heads[b, : n + 1].tolist() == alone[0].tolist()
-
-
-def test_mst_many_rounds() -> None:
-    """Cycles within cycles: words 1 and 2 prefer each other, and each next word prefers the one before.
-
-    The component of the words 1 .. m then likes word m+1 best, so every round contracts one pair only.
-    """
-    n = 12
-    arcs = torch.full((1, n + 1, n + 1), NEG_INF, dtype=torch.float64)
-    for m in range(2, n + 1):
-        arcs[0, m - 1, m] = 100.0
-        arcs[0, m, 1] = 50.0 - m
-    arcs[0, 0, n] = -5.0
-    arcs[0, 0, 1] = -1000.0
-    for single_root in (True, False):
-        # the root arc at n leaves a way to word 1 only through n
-        heads = mst.mst(arcs, torch.tensor([n]), single_root)
-        assert heads[0].tolist() == [-1, n, *range(1, n - 1), 0]
-        assert is_tree(heads).all()
-
-
-@roots
-@pytest.mark.parametrize("seed", range(3))
-def test_mst_larger_is_optimal(seed: int, single_root: bool) -> None:
-    """A tree, not worse than the best projective one, and the one that cold marginals concentrate on."""
-    arcs, lengths = random_instance(seed, batch=8, words=14, forbidden=0.5)
-    heads = mst.mst(arcs, lengths, single_root)
-    check_heads(heads, lengths)
-    assert bool(is_tree(heads).all())
-    w, words = semiring.clean(arcs, lengths), semiring.word_mask(lengths, 15)
-    best = generic._tree_score(w, heads, words)
-    if single_root:
-        assert bool((((heads == 0) & words).sum(1) == 1).all())
-    projective = eisner.argmax(arcs, lengths, single_root)
-    assert bool((best >= generic._tree_score(w, projective, words) - 1e-12).all())
-    p = generic.marginals(matrix_tree.log_partition, arcs * 1e4, lengths, single_root)
-    assert bool((p.argmax(1) == heads)[words].all())
-
-
-@families
-@roots
-@pytest.mark.parametrize("integers", [False, True], ids=["real", "ties"])
-def test_topk_against_enumeration(integers: bool, single_root: bool, projective: bool) -> None:
-    """All ranks of small sentences: scores in order, trees distinct, -1 when there are no more."""
-    arcs, lengths = random_instance(2, batch=8, words=4, forbidden=0.3)
-    arcs[3, :, 1] = NEG_INF
-    if integers:
-        arcs = arcs.round()
-    k = 20
-    heads = generic.topk(ARGMAX[projective], arcs, lengths, single_root, k)
-    assert heads.shape == (k, 8, 5)
-    assert torch.equal(heads[0], ARGMAX[projective](arcs, lengths, single_root))
-    oracles = enumerate_batch(arcs, lengths, single_root=single_root, projective=projective)
-    for b, o in enumerate(oracles):
-        total = min(k, int((o.scores > NEG_INF).sum()))
-        own = heads[:, b, : int(lengths[b]) + 1]
-        assert bool((heads[total:, b] == -1).all())
-        assert len(own[:total].unique(dim=0)) == total
-        scores = [o.score(t) for t in own[:total]]
-        if scores:
-            close(torch.stack(scores), o.sorted_scores[:total], 1e-12)
-
-
-@families
-@roots
-def test_samples_are_exact(single_root: bool, projective: bool) -> None:
-    """Frequencies of whole trees within five standard deviations, and never one of probability 0."""
-    torch.manual_seed(0)
-    arcs, lengths = random_instance(4, batch=3, words=3, forbidden=0.2)
-    arcs[1] = NEG_INF
-    num = 4000
-    heads = generic.sample(LOG_PARTITION[projective], arcs, lengths, single_root, num)
-    assert heads.shape == (num, 3, 4)
-    oracles = enumerate_batch(arcs, lengths, single_root=single_root, projective=projective)
-    assert bool((heads[:, 1] == -1).all())
-    for b in (0, 2):
-        check_heads(heads[:, b], lengths[b].expand(num))
-        o = oracles[b]
-        same = (heads[:, b, None, : int(lengths[b]) + 1] == o.trees).all(-1)
-        assert bool(same.any(1).all())
-        freq = same.double().mean(0)
-        assert bool((freq[o.probs == 0] == 0).all())
-        assert bool(((freq - o.probs).abs() <= 5 * (o.probs * (1 - o.probs) / num).sqrt() + 1e-9).all())
-
-
-def test_samples_of_wide_scores_are_trees() -> None:
-    """Scores of 1e4 and heavy masks: every sample is possible."""
-    torch.manual_seed(1)
-    arcs, lengths = random_instance(9, batch=6, words=8, forbidden=0.6, magnitude=1e4)
-    heads = generic.sample(matrix_tree.log_partition, arcs, lengths, True, 3).flatten(0, 1)
-    lengths = lengths.repeat(3)
-    check_heads(heads, lengths)
-    score = generic._tree_score(semiring.clean(arcs, lengths[:6]).repeat(3, 1, 1), heads, heads >= 0)
-    assert bool(score.isfinite().all())
-    assert bool(is_tree(heads).all())
 
 
 @families
@@ -338,37 +112,6 @@ def test_draw_takes_no_weight_of_zero() -> None:
 
 
 # ------------------------------------------------------------------------------ any mask, any size, any mode
-
-
-@families
-@roots
-@settings(max_examples=25, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    words=st.integers(1, 5),
-    forbidden=st.sampled_from([0.0, 0.3, 0.7, 1.0]),
-    keep_tree=st.booleans(),
-    magnitude=st.sampled_from([0.0, 1.0, 100.0, 1e4]),
-)
-def test_any_instance(
-    seed: int,
-    words: int,
-    forbidden: float,
-    keep_tree: bool,
-    magnitude: float,
-    single_root: bool,
-    projective: bool,
-) -> None:
-    arcs, lengths = random_instance(seed, batch=3, words=words, forbidden=forbidden, magnitude=magnitude)
-    if not keep_tree:
-        more = torch.rand(arcs.shape, generator=torch.Generator().manual_seed(seed)) < 0.4
-        arcs = arcs.masked_fill(more, NEG_INF)
-    oracles = enumerate_batch(arcs, lengths, single_root=single_root, projective=projective)
-    log_partition = LOG_PARTITION[projective]
-    close(log_partition(arcs, lengths, single_root), torch.stack([o.log_partition for o in oracles]), 1e-12)
-    p = generic.marginals(log_partition, arcs, lengths, single_root)
-    close(p, padded([o.marginals for o in oracles], words + 1), max(1e-12, 1e-13 * magnitude))
-    check_best(arcs, lengths, single_root, projective)
 
 
 @families
