@@ -16,7 +16,7 @@ from torch import Tensor
 from gpuparse.backend.base import Argument, Kernel, Long, instances, source_text
 from gpuparse.backend.cache import cache_name, fetch
 
-OPTIONS = ("--std=c++17",)
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space")  # of lambdas too
 MAX_BLOCK = 256  # BLOCK of lanes.cuh
 WORKSPACE_BYTES = 2**30  # at most this much for the workspaces of one launch, if a single one fits
 
