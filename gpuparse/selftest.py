@@ -10,23 +10,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gpuparse import distributions
 from gpuparse.backend import backend_for
-from gpuparse.distributions import (
-    ChainDistribution,
-    ConstituencyTrees,
-    LexicalizedTrees,
-    NonProjectiveTrees,
-    ProjectiveTrees,
-    SecondOrderTrees,
-    TagChains,
-    TrigramChains,
-)
 from gpuparse.distributions.base import StructuredDistribution
 from gpuparse.distributions.lexicalized import _rules_of
 from gpuparse.grammars import Grammar
-from gpuparse.ops import EISNER, MATRIX_TREE, Family, automata, chains, check_flags, cky, pricing, viterbi
-from gpuparse.ops import lexical as lexical_ops
-from gpuparse.ops import second_order as second_order_ops
+from gpuparse.ops import (
+    EISNER,
+    MATRIX_TREE,
+    Family,
+    automata,
+    chains,
+    check_flags,
+    cky,
+    lexical,
+    pricing,
+    second_order,
+    viterbi,
+)
 from gpuparse.ops.library import plain_torch
 
 NEG_INF = float("-inf")
@@ -207,8 +208,8 @@ def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Batc
         both = (True, False)
         return [(kind(arcs, lengths, single_root=x, validate_args=False, **pairs), (lengths, x)) for x in both]
 
-    yield EISNER.family, trees(ProjectiveTrees)
-    yield MATRIX_TREE.family, trees(NonProjectiveTrees)
+    yield EISNER.family, trees(distributions.ProjectiveTrees)
+    yield MATRIX_TREE.family, trees(distributions.NonProjectiveTrees)
     some, (B, N) = _randoms(3, arcs), arcs.shape[:2]
     word = torch.arange(N - 1)
     pairs = {"siblings": some(B, N, N, N), "grandparents": some(B, N, N, N)}
@@ -218,8 +219,8 @@ def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Batc
         barred[:, word[:-1], word[1:], word[1:] + 1] = False
         x[barred] = NEG_INF
         x[2] *= 100.0
-    yield second_order_ops.SECOND_ORDER, trees(SecondOrderTrees, siblings=pairs["siblings"])
-    yield second_order_ops.SECOND_ORDER, trees(SecondOrderTrees, **pairs)
+    yield second_order.SECOND_ORDER, trees(distributions.SecondOrderTrees, siblings=pairs["siblings"])
+    yield second_order.SECOND_ORDER, trees(distributions.SecondOrderTrees, **pairs)
     grammar = _grammar(arcs)
     n, S, R = N - 1, len(grammar.symbols), len(grammar.scores)
     tags, rules, spans = some(B, n, grammar.tags), some(B, R), some(B, n, n, S)
@@ -228,9 +229,12 @@ def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Batc
     for x in (tags, rules, spans):
         x[2] *= 300.0
     given: dict[str, Any] = {"lengths": lengths, "validate_args": False}
-    constituents = ConstituencyTrees(grammar, tags, rules=rules, spans=spans, **given)
+    constituents = distributions.ConstituencyTrees(grammar, tags, rules=rules, spans=spans, **given)
     yield cky.CKY, [(constituents, (constituents._index, lengths))]
-    yield lexical_ops.LEXICAL, [(LexicalizedTrees(grammar, tags, arcs, **given), (_rules_of(grammar).table, lengths))]
+    yield (
+        lexical.LEXICAL,
+        [(distributions.LexicalizedTrees(grammar, tags, arcs, **given), (_rules_of(grammar).table, lengths))],
+    )
 
 
 def _grammar(like: Tensor) -> Grammar:
@@ -285,7 +289,9 @@ def _of_chains(like: Tensor, rounded: float) -> Iterator[Comparison]:
     batches = list(_chains(like))
     weight = torch.linspace(0.5, 2.0, len(batches[0].lengths), dtype=torch.float64, device=like.device)
 
-    def each(run: Callable[..., Results], some: Sequence[ChainDistribution] = batches) -> Callable[[], Results]:
+    def each(
+        run: Callable[..., Results], some: Sequence[distributions.ChainDistribution] = batches
+    ) -> Callable[[], Results]:
         given = [(d, (d.unary, d._pairs, d.lengths, d.trigrams_in_a_row)) for d in some]
         return lambda: [x for d, batch in given for x in run(d, batch)]
 
@@ -308,18 +314,21 @@ def _of_chains(like: Tensor, rounded: float) -> Iterator[Comparison]:
     for name, decode in decoders.items():
         some = batches if name == "viterbi" else batches[:2]
         yield Comparison(name, 1e-9, each(lambda d, x, f=decode: [d._score(f(*x).tags, False)], some))
-    yield Comparison("chain_topk", 1e-9, each(lambda d, x: [d._score(chains.topk(*x, k=4), False)]))
-    frequencies = each(lambda d, x: _frequencies(d, partial(chains.sample, *x, num=DRAWS)))
+    yield Comparison("chain_topk", 1e-9, each(lambda d, x: [d._score(chains.topk(x[0], x[1], x[2], x[3], 4), False)]))
+    frequencies = each(lambda d, x: _frequencies(d, partial(chains.sample, x[0], x[1], x[2], x[3], DRAWS)))
     marginals = each(lambda _, x: [torch.ones(()), chains.marginals(*x, of_pairs=False)])
     yield Comparison("chain_sample", FREQUENT, frequencies, marginals)
 
 
-def _chains(like: Tensor) -> Iterator[ChainDistribution]:
+def _chains(like: Tensor) -> Iterator[distributions.ChainDistribution]:
     """Ragged, with forbidden tags and scores of very different size; tag 0 may go everywhere."""
     some, B, n, T = _randoms(0, like), 6, 7, 5
     lengths = torch.tensor([7, 7, 6, 4, 2, 1], device=like.device)
-    kinds: list[tuple[Any, tuple[int, ...]]] = [(TagChains, (T, T)), (TagChains, (B, n - 1, T, T))]
-    for kind, shape in [*kinds, (TrigramChains, (T, T, T))]:
+    kinds: list[tuple[Any, tuple[int, ...]]] = [
+        (distributions.TagChains, (T, T)),
+        (distributions.TagChains, (B, n - 1, T, T)),
+    ]
+    for kind, shape in [*kinds, (distributions.TrigramChains, (T, T, T))]:
         unary, rows = some(B, n, T), some(*shape)
         for scores in (unary, rows):
             forbidden = some(*scores.shape) < -0.7

@@ -19,6 +19,16 @@ class ConlluError(ValueError):
     """Something is wrong with CoNLL-U data; the message is one line, ``file:line: what; what to do``."""
 
 
+class _Column:
+    """A column of a sentence."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.__doc__ = number, f"{name} of every word."
+
+    def __get__(self, sentence: Sentence, _: type[Sentence] | None = None) -> list[str]:
+        return sentence._column(self.number)
+
+
 class Sentence:
     """One sentence of a CoNLL-U file, its text kept exactly as it was read.
 
@@ -79,30 +89,12 @@ class Sentence:
         fields = self._split()
         return (len(fields) + 1) // _STEP if self._rows is None else len(self._rows)
 
-    @property
-    def words(self) -> list[str]:
-        """FORM of every word."""
-        return self._column(1)
-
-    @property
-    def lemmas(self) -> list[str]:
-        """LEMMA of every word."""
-        return self._column(2)
-
-    @property
-    def upos(self) -> list[str]:
-        """UPOS of every word."""
-        return self._column(3)
-
-    @property
-    def xpos(self) -> list[str]:
-        """XPOS of every word."""
-        return self._column(4)
-
-    @property
-    def feats(self) -> list[str]:
-        """FEATS of every word."""
-        return self._column(5)
+    words = _Column(1, "FORM")
+    lemmas = _Column(2, "LEMMA")
+    upos = _Column(3, "UPOS")
+    xpos = _Column(4, "XPOS")
+    feats = _Column(5, "FEATS")
+    deprels = _Column(7, "DEPREL")
 
     @property
     def heads(self) -> list[int]:
@@ -115,11 +107,6 @@ class Sentence:
         if list(map(str, heads)) != column or (heads and not 0 <= min(heads) <= max(heads) <= len(heads)):
             self._explain_heads(column)
         return heads
-
-    @property
-    def deprels(self) -> list[str]:
-        """DEPREL of every word."""
-        return self._column(7)
 
     @property
     def misc(self) -> list[str]:
