@@ -12,15 +12,13 @@ from torch import Tensor
 
 from gpuparse import distributions
 from gpuparse.backend import backend_for
-from gpuparse.distributions.base import StructuredDistribution
-from gpuparse.distributions.lexicalized import _rules_of
+from gpuparse.distributions.base import LOG_Z, StructuredDistribution
 from gpuparse.grammars import Grammar
 from gpuparse.ops import (
     EISNER,
     MATRIX_TREE,
     Family,
     automata,
-    chains,
     check_flags,
     cky,
     lexical,
@@ -36,8 +34,16 @@ DRAWS, FREQUENT = 4000, 0.04  # frequencies among so many draws are off by that:
 PROBABLE = ("arcs", "siblings", "grandparents", "tags", "spans", "unary")  # a structure has these once or not at all
 
 Results = Sequence[Tensor | None]
-Batch = tuple[StructuredDistribution, tuple[Any, ...]]
-"""Sentences of a family, and what its operators take beside the scores."""
+
+
+class Names(NamedTuple):
+    """The kernels of a family, and how many directions its sums are derived along."""
+
+    sums: str
+    argmax: str
+    sample: str
+    topk: str | None = None
+    orders: int = 2
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,9 @@ def _comparisons(like: Tensor) -> Iterator[Comparison]:
     rounded = 1e-9 if like.dtype == torch.float64 else 1e-5
     arcs, lengths = _sentences(like)
     for family, batches in _families(arcs, lengths):
-        yield from _of_family(family, batches, rounded)
+        kernels = family._kernels([getattr(batches[0], name) for name in batches[0].parts])
+        names = Names(str(kernels.sums), str(kernels.argmax), str(kernels.sample), kernels.topk, family.orders)
+        yield from _of_family(names, batches, rounded)
     wrong, outside = arcs.clone(), lengths.clone()
     wrong[0, 1, 2], wrong[3, 0, 1], wrong[2, 0, 1], outside[4] = float("nan"), float("inf"), -(2.0**20), 0
     yield Comparison("check", 0.0, lambda: [check_flags(wrong, outside)])
@@ -114,7 +122,19 @@ def _comparisons(like: Tensor) -> Iterator[Comparison]:
     for name, given in {"siblings": (0,), "grandparents": (1,), "grandsiblings": (0, 1)}.items():
         scores = arcs, arcs / 2, *(pairs[k] if k in given else None for k in range(2)), lengths
         yield Comparison(f"automata ({name})", 0.0, partial(_stars, *scores))
-    yield from _of_chains(like, rounded)
+    chains = list(_chains(like))
+    yield from _of_family(Names("chain", "viterbi", "chain_sample", "chain_topk"), chains, rounded)
+    columns: dict[str, Callable[..., viterbi.Best]] = {
+        "viterbi_forward": viterbi.forward_columns,
+        "viterbi_averaged": lambda unary, table, lengths: viterbi.averaged_columns(unary, table, lengths, 1),
+        "viterbi_beam": lambda unary, table, lengths: viterbi.beam_search(unary, table, lengths, 99)[0],
+    }
+    for name, decode in columns.items():
+        yield Comparison(name, 1e-9, partial(_best_of_columns, decode, chains[:2]))
+
+
+def _best_of_columns(decode: Callable[..., viterbi.Best], batches: Sequence[Any]) -> Results:
+    return [d._score(decode(d.unary, viterbi.Table(d._pairs), d.lengths).tags, False) for d in batches]
 
 
 def _stars(*given: Any) -> Results:
@@ -127,67 +147,56 @@ def _randoms(seed: int, like: Tensor) -> Callable[..., Tensor]:
     return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
 
 
-def _leaves(scores: Results) -> list[Any]:
-    return [x if x is None else x.detach().requires_grad_() for x in scores]
+def _again(d: StructuredDistribution, *, wide: bool = False) -> tuple[StructuredDistribution, list[Any]]:
+    """The same, of which nothing is known yet, and its scores, now leaves of a graph; ``wide``: in float64."""
+    scores = [getattr(d, name) for name in d.parts]
+    leaves = [None if x is None else (x.double() if wide else x).detach().requires_grad_() for x in scores]
+    return d._like(leaves), leaves
 
 
-def _gradients(values: Results, along: Results, leaves: Results) -> list[Tensor | None]:
-    total = [(x * u).sum() for x, u in zip(values, along, strict=True) if x is not None and u is not None]
-    some = [x for x in leaves if x is not None]
-    found = iter(torch.autograd.grad(torch.stack(total).sum(), some, create_graph=True))
-    return [x if x is None else next(found) for x in leaves]
+def _sums(order: int, d: StructuredDistribution) -> Results:
+    """log Z (-1), or the gradient of its weighted sum by weights and scores, or derivatives of it along directions."""
+    again, leaves = _again(d)
+    found: list[Any] = [again._expectations(LOG_Z)[LOG_Z]]
+    weight = torch.linspace(0.5, 2.0, len(d.lengths), dtype=torch.float64, device=d.lengths.device).requires_grad_()
+    along: list[Any] = [weight]
+    some = [weight, *(x for x in leaves if x is not None)]
+    for k in range(order + 1):
+        total = torch.stack([(x * u).sum().double() for x, u in zip(found, along, strict=True)]).sum()
+        found = list(torch.autograd.grad(total, some, create_graph=True))
+        along = [_randoms(10 * k + i, x)(*x.shape).sigmoid() for i, x in enumerate(some)]
+    return found
 
 
-def _directions(scores: Results, seed: int) -> list[Any]:
-    return [None if x is None else _randoms(seed + k, x)(*x.shape).sigmoid() for k, x in enumerate(scores)]
-
-
-def _probable(d: StructuredDistribution, like: Results) -> list[Any]:
-    """What is like those scores of parts that have a probability in each sentence."""
-    return [y for name, x, y in zip(d.parts, d.scores, like, strict=True) if x is not None and name in PROBABLE]
-
-
-def _frequencies(d: StructuredDistribution, sample: Callable[[], Tensor]) -> list[Tensor | None]:
+def _frequencies(d: StructuredDistribution) -> Results:
     """How many draws are structures, and how often each part is in one: the gradient of their mean score."""
-    leaves = _leaves([x if x is None else x.double() for x in d.scores])
+    again, leaves = _again(d, wide=True)
     with torch.random.fork_rng(devices=[d.lengths.device] if d.lengths.is_cuda else []):
         torch.manual_seed(0)
-        score = d._like(leaves)._score(sample(), False)
-    some = _probable(d, leaves)
+        score = again._score(_again(d)[0]._draw(DRAWS), False)
+    some = [x for name, x in zip(d.parts, leaves, strict=True) if x is not None and name in PROBABLE]
     return [score.isfinite().double().mean(), *torch.autograd.grad(score.mean(0).sum(), some)]
 
 
-# ---------------------------------------------------------------------------------------------------- declared families
+def _probabilities(d: StructuredDistribution) -> Results:
+    again = _again(d)[0]
+    some = [name for name in d.parts if getattr(d, name) is not None and name in PROBABLE]
+    return [torch.ones(()), *(again._sums(name) for name in some)]
 
 
-def _of_family(family: Family, batches: Sequence[Batch], rounded: float) -> Iterator[Comparison]:
-    """What follows from the declaration of a family, by the names of its kernels."""
-    kernels = family._kernels(batches[0][0].scores)
+def _of_family(names: Names, batches: Sequence[Any], rounded: float) -> Iterator[Comparison]:
+    """What every family of structures has."""
 
     def each(run: Callable[..., Results]) -> Callable[[], Results]:
-        return lambda: [x for d, inputs in batches for x in run(d, d.scores, inputs)]
+        return lambda: [x for d in batches for x in run(d)]
 
-    def derivative(order: int, _: object, scores: Results, inputs: Any) -> Results:
-        leaves = _leaves(scores)
-        log_z, *found = family.marginals(leaves, *inputs)
-        for k in range(order):
-            found = _gradients(found, _directions(scores, 10 * k), leaves)
-        return found if order else [log_z, *found]
-
-    yield Comparison(f"{kernels.sums} (log Z)", rounded, each(lambda _, x, inputs: [family.log_partition(x, *inputs)]))
-    for order, what in enumerate(ORDERS[: family.orders + 1]):
-        tolerance = 10 * rounded if order else rounded
-        yield Comparison(f"{kernels.sums} ({what})", tolerance, each(partial(derivative, order)))
-    for kernel, decode, number in ((kernels.argmax, family.argmax, ()), (kernels.topk, family.topk, (4,))):
-        if kernel is not None:
-            best = each(lambda d, x, inputs, f=decode, k=number: [d._score(f(x, *inputs, *k), False)])
-            yield Comparison(kernel, 1e-9, best)
-    yield Comparison(
-        str(kernels.sample),
-        FREQUENT,
-        each(lambda d, x, inputs: _frequencies(d, partial(family.sample, x, *inputs, DRAWS))),
-        each(lambda d, x, inputs: [torch.ones(()), *_probable(d, family.marginals(x, *inputs)[1:])]),
-    )
+    yield Comparison(f"{names.sums} (log Z)", rounded, each(partial(_sums, -1)))
+    for order, what in enumerate(ORDERS[: names.orders + 1]):
+        yield Comparison(f"{names.sums} ({what})", 10 * rounded if order else rounded, each(partial(_sums, order)))
+    yield Comparison(names.argmax, 1e-9, each(lambda d: [d._score(_again(d)[0]._best(), False)]))
+    if names.topk is not None:
+        yield Comparison(names.topk, 1e-9, each(lambda d: [d._score(d.topk(4)[0], False)]))
+    yield Comparison(names.sample, FREQUENT, each(_frequencies), each(_probabilities))
 
 
 def _sentences(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,12 +210,12 @@ def _sentences(like: Tensor) -> tuple[Tensor, Tensor]:
     return arcs, torch.tensor([8, 8, 7, 5, 2, 1], device=like.device)
 
 
-def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Batch]]]:
+def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[StructuredDistribution]]]:
     """Every family that has kernels, with sentences."""
+    given: dict[str, Any] = {"lengths": lengths, "validate_args": False}
 
-    def trees(kind: Any, **pairs: Tensor) -> list[Batch]:
-        both = (True, False)
-        return [(kind(arcs, lengths, single_root=x, validate_args=False, **pairs), (lengths, x)) for x in both]
+    def trees(kind: Any, **pairs: Tensor) -> list[StructuredDistribution]:
+        return [kind(arcs, single_root=root, **given, **pairs) for root in (True, False)]
 
     yield EISNER.family, trees(distributions.ProjectiveTrees)
     yield MATRIX_TREE.family, trees(distributions.NonProjectiveTrees)
@@ -228,13 +237,8 @@ def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Batc
     rules[(some(B, R) < -1.3) & ~_needed(grammar)] = NEG_INF
     for x in (tags, rules, spans):
         x[2] *= 300.0
-    given: dict[str, Any] = {"lengths": lengths, "validate_args": False}
-    constituents = distributions.ConstituencyTrees(grammar, tags, rules=rules, spans=spans, **given)
-    yield cky.CKY, [(constituents, (constituents._index, lengths))]
-    yield (
-        lexical.LEXICAL,
-        [(distributions.LexicalizedTrees(grammar, tags, arcs, **given), (_rules_of(grammar).table, lengths))],
-    )
+    yield cky.CKY, [distributions.ConstituencyTrees(grammar, tags, rules=rules, spans=spans, **given)]
+    yield lexical.LEXICAL, [distributions.LexicalizedTrees(grammar, tags, arcs, **given)]
 
 
 def _grammar(like: Tensor) -> Grammar:
@@ -253,9 +257,6 @@ def _grammar(like: Tensor) -> Grammar:
 
 def _needed(grammar: Grammar) -> Tensor:
     return (grammar.parents == grammar.tags) & (grammar.lefts == 0)
-
-
-# ------------------------------------------------------------------------------------------------------- other kernels
 
 
 def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[Comparison]:
@@ -282,42 +283,6 @@ def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[Comparison]:
         pricing.Scorer.templates(some(250), index, relations),
     ):
         yield Comparison(f"pricing ({scorer.kind})", 0.0, partial(price, scorer))
-
-
-def _of_chains(like: Tensor, rounded: float) -> Iterator[Comparison]:
-    """Chains are no declared family, for sentences may share scores of tags in a row, and so their gradients."""
-    batches = list(_chains(like))
-    weight = torch.linspace(0.5, 2.0, len(batches[0].lengths), dtype=torch.float64, device=like.device)
-
-    def each(
-        run: Callable[..., Results], some: Sequence[distributions.ChainDistribution] = batches
-    ) -> Callable[[], Results]:
-        given = [(d, (d.unary, d._pairs, d.lengths, d.trigrams_in_a_row)) for d in some]
-        return lambda: [x for d, batch in given for x in run(d, batch)]
-
-    def value(order: int, by: bool, _: object, batch: Any) -> Results:
-        leaves = _leaves(batch[:2])
-        along: Any = [_directions(leaves, 10 * k) for k in range(order)]
-        found = [chains.value(leaves[0], leaves[1], batch[2], batch[3], along)]
-        return _gradients(found, [weight], leaves) if by else found
-
-    for order, (what, by) in enumerate(zip(("log Z", "slope", "second slope"), ORDERS, strict=True)):
-        tolerance = 10 * rounded if order else rounded
-        yield Comparison(f"chain ({what})", tolerance, each(partial(value, order, False)))
-        yield Comparison(f"chain ({by})", tolerance, each(partial(value, order, True)))
-    decoders: dict[str, Callable[..., viterbi.Best]] = {
-        "viterbi": lambda x, pairs, n, trigrams: viterbi.best_chain(x, pairs, n, trigrams),
-        "viterbi_forward": lambda x, pairs, n, _: viterbi.forward_columns(x, viterbi.Table(pairs), n),
-        "viterbi_averaged": lambda x, pairs, n, _: viterbi.averaged_columns(x, viterbi.Table(pairs), n, 1),
-        "viterbi_beam": lambda x, pairs, n, _: viterbi.beam_search(x, viterbi.Table(pairs), n, 99)[0],
-    }
-    for name, decode in decoders.items():
-        some = batches if name == "viterbi" else batches[:2]
-        yield Comparison(name, 1e-9, each(lambda d, x, f=decode: [d._score(f(*x).tags, False)], some))
-    yield Comparison("chain_topk", 1e-9, each(lambda d, x: [d._score(chains.topk(x[0], x[1], x[2], x[3], 4), False)]))
-    frequencies = each(lambda d, x: _frequencies(d, partial(chains.sample, x[0], x[1], x[2], x[3], DRAWS)))
-    marginals = each(lambda _, x: [torch.ones(()), chains.marginals(*x, of_pairs=False)])
-    yield Comparison("chain_sample", FREQUENT, frequencies, marginals)
 
 
 def _chains(like: Tensor) -> Iterator[distributions.ChainDistribution]:
