@@ -52,10 +52,10 @@ class Method:
 
     run: Callable[..., Parse]
     about: str
-    projective: bool  # finds projective trees
-    nonprojective: bool  # finds trees whose arcs may cross
+    projective: bool = False  # finds projective trees
+    nonprojective: bool = True  # finds trees whose arcs may cross
     parts: tuple[Kind, ...] = ()  # kinds of pairs of arcs that it takes
-    waits: bool = False  # looks at values, which waits for the device
+    waits: bool = True  # looks at values, which waits for the device
     options: Mapping[str, Option] = field(default_factory=dict)  # beyond those that every method has
 
 
@@ -283,8 +283,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "mst": Method(
         _mst,
         "maximum spanning arborescence: non-projective, first order, exact",
-        projective=False,
-        nonprojective=True,
+        waits=False,
     ),
     "eisner": Method(
         _eisner,
@@ -292,14 +291,12 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         projective=True,
         nonprojective=False,
         parts=KINDS,
+        waits=False,
     ),
     "dd": Method(
         _dd,
         "dual decomposition (gpuparse.dual): non-projective, second order",
-        projective=False,
-        nonprojective=True,
         parts=KINDS,
-        waits=True,
         options={
             "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.dual", lambda value, _: check_step(value)),
@@ -314,9 +311,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         under_constraints,
         "integer programs (gpuparse.lp): first and second order, exact, under constraints; on the CPU",
         projective=True,
-        nonprojective=True,
         parts=KINDS,
-        waits=True,
         options={
             "constraints": Option("what trees must look like, or should"),
             "words": Option("what constraints see of each sentence, lp.Words"),
@@ -330,10 +325,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "ppc": Method(
         _ppc,
         "parse, price and cut: non-projective, grandparents; on the CPU",
-        projective=False,
-        nonprojective=True,
         parts=("grandparents",),
-        waits=True,
         options={
             "exact": _EXACT,
             "polytope": Option(
@@ -346,10 +338,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     "lp": Method(
         _lp,
         'the same, every grandparent in one program: what "ppc" is compared with',
-        projective=False,
-        nonprojective=True,
         parts=("grandparents",),
-        waits=True,
         options={
             "polytope": Option('"arcgp", "onegp", "all" or "tight"', _one_of(POLYTOPES)),
             "lazy_rows": Option("add rows of pairs only where they are violated", as_flag),
@@ -360,9 +349,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         _bp,
         "belief propagation (gpuparse.bp): first and second order, minimum risk",
         projective=True,
-        nonprojective=True,
         parts=KINDS,
-        waits=True,
         options={
             **dict.fromkeys(("iterations", "tolerance", "damping", "schedule"), Option("as of BeliefPropagation")),
             "time_limit": Option('seconds for each tree with a forbidden pair, which "ilp" replaces', _seconds),

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gpuparse.trees import as_integers, as_scores, short
 
+OfRules = Int64[Tensor, " R"]
+
 
 @dataclass(frozen=True)
 class Grammar:
@@ -38,10 +40,10 @@ class Grammar:
 
     symbols: tuple[str, ...]
     tags: int
-    parents: Int64[Tensor, " R"]
-    lefts: Int64[Tensor, " R"]
-    rights: Int64[Tensor, " R"]
-    heads: Int64[Tensor, " R"]
+    parents: OfRules
+    lefts: OfRules
+    rights: OfRules
+    heads: OfRules
     scores: Float[Tensor, " R"]
     roots: Float[Tensor, " S"]
 

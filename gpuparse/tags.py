@@ -10,11 +10,16 @@ or +inf gets NaN results and tags of -1, one without any possible chain log Z = 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.trees import Lengths, as_integers, as_lengths_up_to, as_scores, can_look
+
+Unary = Float[Tensor, "B n T"]
+Chains = Int[Tensor, "*S B n"]
 
 __all__ = [
     "Lengths",
@@ -154,39 +159,39 @@ def _by_sample(picked: Tensor, like: Int[Tensor, "*S B m"]) -> Tensor:
     return picked.reshape(like.shape[-2], *like.shape[:-2], like.shape[-1]).movedim(0, -2)
 
 
-def chain_scores(
-    unary: Float[Tensor, "B n T"],
-    transitions: Float[Tensor, "b p T T"],
-    tags: Int[Tensor, "*S B n"],
-    lengths: Int[Tensor, " B"],
+def _scores_in_rows(
+    unary: Tensor, tags: Int[Tensor, "*S B n"], lengths: Tensor, size: int, pick: Callable[[Tensor], Tensor]
 ) -> Float64[Tensor, "*S B"]:
-    """Score of each chain, in float64; a gather, so that it has a gradient. Tags past the end are not read."""
+    """``pick`` gives the scores of so many tags in a row, by the numbers that these are the digits of."""
     n, T = unary.shape[1:]
     tags = tags.clamp(0, T - 1)
     score = _unary_scores(unary, tags, lengths).sum(-1)
-    if n == 1:
+    rows = n + 1 - size
+    if rows < 1:
         return score
-    pair = tags[..., :-1] * T + tags[..., 1:]
-    if transitions.shape[1] > 1 or transitions.shape[0] > 1:
-        pair = pair + T * T * torch.arange(n - 1, device=tags.device)
-        picked = _by_sample(transitions.flatten(1).gather(1, _by_sentence(pair)), pair)
-    else:
-        picked = transitions.reshape(-1)[pair]
-    return score + torch.where(is_position(lengths - 1, n - 1), picked, 0.0).sum(-1, dtype=torch.float64)
+    number = tags[..., :rows]
+    for k in range(1, size):
+        number = number * T + tags[..., k : k + rows]
+    picked = pick(number)
+    return score + torch.where(is_position(lengths + 1 - size, rows), picked, 0.0).sum(-1, dtype=torch.float64)
+
+
+def chain_scores(
+    unary: Unary, transitions: Float[Tensor, "b p T T"], tags: Chains, lengths: Int[Tensor, " B"]
+) -> Float64[Tensor, "*S B"]:
+    """Score of each chain, in float64; a gather, so that it has a gradient. Tags past the end are not read."""
+
+    def pick(pair: Tensor) -> Tensor:
+        if transitions.shape[1] == transitions.shape[0] == 1:
+            return transitions.reshape(-1)[pair]
+        pair = pair + unary.shape[2] ** 2 * torch.arange(pair.shape[-1], device=pair.device)
+        return _by_sample(transitions.flatten(1).gather(1, _by_sentence(pair)), pair)
+
+    return _scores_in_rows(unary, tags, lengths, 2, pick)
 
 
 def trigram_scores(
-    unary: Float[Tensor, "B n T"],
-    trigrams: Float[Tensor, "T T T"],
-    tags: Int[Tensor, "*S B n"],
-    lengths: Int[Tensor, " B"],
+    unary: Unary, trigrams: Float[Tensor, "T T T"], tags: Chains, lengths: Int[Tensor, " B"]
 ) -> Float64[Tensor, "*S B"]:
     """The same for scores of three tags in a row."""
-    n, T = unary.shape[1:]
-    tags = tags.clamp(0, T - 1)
-    score = _unary_scores(unary, tags, lengths).sum(-1)
-    if n < 3:
-        return score
-    triple = (tags[..., :-2] * T + tags[..., 1:-1]) * T + tags[..., 2:]
-    picked = trigrams.reshape(-1)[triple]
-    return score + torch.where(is_position(lengths - 2, n - 2), picked, 0.0).sum(-1, dtype=torch.float64)
+    return _scores_in_rows(unary, tags, lengths, 3, lambda triple: trigrams.reshape(-1)[triple])

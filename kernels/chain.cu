@@ -88,7 +88,7 @@ DEVICE bool run_back(Forward<T>& f, Room room, typename T::Scalar all, Outputs<I
       T sum = T::zero();
       ROLLED for (int r = 0; r < f.rows_of(i); ++r) {
         const i64 at = r * row + t;
-        T ways = i == n - 1 ? T::one() : f.rows_of(i) == 1 ? b.get(at) : b.gather(t * row + r, row, tags - t);
+        T ways = i == n - 1 ? T::one() : f.rows_of(i) == 1 ? b.get(at) : gather(b, t * row + r, row, tags - t);
         ways = T::pick(lanes_below(t, tags), ways, T::zero());
         sum.mac(f.a.get(i * word + at), ways);
         const T v = theta * ways;

@@ -13,7 +13,7 @@
 // bounds grows from word to word by no more than the sums of weights, each of them 1 at most, and what comes to a state
 // that has more than SMALL becomes a share of it, which does not grow. The wide numbers (Ext) need none of this.
 #pragma once
-#include "weights.cuh"
+#include "sentences.cuh"
 
 // What would only make a kernel longer: inlined on a CPU, loops unrolled on a GPU.
 #if ON_GPU
@@ -29,39 +29,25 @@
 template <class T> constexpr bool is_wide = false;
 template <class T> constexpr bool is_wide<Ext<T>> = true;
 
-// Numbers of type T in memory.
-template <class T> struct Numbers {
-  typedef typename T::Scalar S;
-  double* base;
-  i64 size;
-  DEVICE double* at(i64 k) const { return base + spread_out<T>(k); }
-  DEVICE T get(i64 k) const { return T::load(at(k), plane_of(size)); }
-  DEVICE S cell(i64 k) const { return S::load(at(k), plane_of(size)); }
-  DEVICE void put(i64 k, T v) const { v.store(at(k), plane_of(size)); }
-  DEVICE void put_cell(i64 k, S v) const { v.store(at(k), plane_of(size)); }
-  DEVICE T gather(i64 k, i64 step, int lanes) const {  // lanes past the end become zero
+// W numbers, `step` apart from k on; lanes past the end become zero.
+template <class T> DEVICE T gather(Numbers<T> from, i64 k, i64 step, int lanes) {
 #if ON_GPU
-    return get(k);
+  return from.get(k);
 #else
-    double few[T::planes * W];
-    T::zero().store(few, W);
-    for (int l = 0; l < W && l < lanes; ++l)
-      for (int p = 0; p < T::planes; ++p) few[p * W + l] = at(k + l * step)[p * size];
-    return T::load(few, W);
+  double few[T::planes * W];
+  T::zero().store(few, W);
+  for (int l = 0; l < W && l < lanes; ++l)
+    for (int p = 0; p < T::planes; ++p) few[p * W + l] = from.at(k + l * step)[p * from.size];
+  return T::load(few, W);
 #endif
-  }
-};
+}
 
 DEVICE i64 tags_row(int T) { return (T + 7) / 8 * 8; }
 
 // Hands out the workspace, piece by piece.
 struct Room {
   double* next;
-  template <class T> DEVICE Numbers<T> numbers(i64 size) {
-    Numbers<T> r{next, size};
-    next += T::planes * size;
-    return r;
-  }
+  template <class T> DEVICE Numbers<T> numbers(i64 size) { return numbers_from<T>(next, size); }
   DEVICE double* doubles(i64 size) {
     double* r = next;
     next += size;
@@ -151,12 +137,6 @@ struct Peaks {
 
 // e with 2^e <= x < 2^(e+1); x > 0
 DEVICE double exponent_of(double x) { return (double)((bits(x) >> 52) & 0x7ffLL) - 1023.; }
-
-// Scores of one kind and the directions that go with them.
-template <class In> struct Given {
-  const In *x, *u, *v;
-  DEVICE Given at(i64 a, i64 b, i64 c) const { return Given{x + a, u ? u + b : u, v ? v + c : v}; }
-};
 
 template <class T, class In> DEVICE T weight_at(Given<In> g, i64 row, int t, int tags, double shift) {
   const Pack none = splat<Pack>(-infinity());

@@ -1,11 +1,6 @@
 // Exact draws of chains of tags: the forward pass once, then every sample from the last word to the first.
 #include "chain.cuh"
 
-// An index below `count` by the weights part(k).
-template <class S, class Part> DEVICE int draw_below(int count, double left, Part part) {
-  return draw(0, count - 1, sum_of<S>(0, count - 1, part), left, part);
-}
-
 template <class T, class In>
 DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Samples draws, double* work, int words, int tags,
                         int trigrams) {
@@ -29,7 +24,7 @@ DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Samples dra
   if (is_zero(all)) return true;
   const int last = words - 1;
   LANES(s, draws.count) {
-    const int k = draw_below<S>(f.rows_of(last) * tags, draws.uniform(s, last),
+    const int k = draw_one<S>(0, f.rows_of(last) * tags - 1, draws.uniform(s, last),
                           [&](int k) { return f.a.cell(last * f.word + k / tags * f.row + k % tags); });
     i64* chain = draws.of(s);
     chain[last] = k % tags;
@@ -41,7 +36,7 @@ DEVICE bool draw_chains(const In* unary, const In* pairs, i64 place, Samples dra
     LANES(s, draws.count) {
       i64* chain = draws.of(s);
       const int c = (int)chain[i], y = trigrams ? (int)chain[i - 1] : 0;
-      chain[i - f.first()] = draw_below<S>(tags, draws.uniform(s, i - f.first()), [&](int x) {
+      chain[i - f.first()] = draw_one<S>(0, tags - 1, draws.uniform(s, i - f.first()), [&](int x) {
         return f.a.cell(before + f.state(x, y)) * f.psi.cell(((i64)x * f.M + y) * f.row + c);
       });
     }
@@ -54,18 +49,11 @@ template <class In>
 KERNEL chain_sample(const In* unary, const In* pairs, const i64* lengths, const i64* seed, i64* tags, double* work,
                     i64 work_size, i64 pairs_sentence, i64 pairs_place, int samples, int B, int n, int T, int trigrams) {
   double* mine = work + SLOT * work_size;
-  SENTENCES(b, B) {
-    const int length = words_in(lengths, b, n + 1);
-    const In *x = unary + (i64)b * n * T, *y = pairs + b * pairs_sentence;
-    const Samples draws{tags, n, *seed, samples, B, b};
+  sample_each(tags, n, seed, samples, lengths, B, n + 1, [&](auto numbers, bool, Samples draws, int length) {
+    const In *x = unary + (i64)draws.b * n * T, *y = pairs + draws.b * pairs_sentence;
     BARRIER();
-    draws.clear();
-    if (length == 0) continue;
-    BARRIER();
-    fast_then_safe<Lin<Pack>>([&](auto numbers, bool) {
-      return draw_chains<ALGEBRA(numbers)>(x, y, pairs_place, draws, mine, length, T, trigrams);
-    });
-  }
+    return draw_chains<ALGEBRA(numbers)>(x, y, pairs_place, draws, mine, length, T, trigrams);
+  });
 }
 
 EXPORT_TYPES(chain_sample)

@@ -22,13 +22,13 @@ template <class T, class In> struct CkyOutside {
       ROWS_PACKS(a, g.many(d), i, n + 1 - d) {
         const int s = g.first(d) + a;
         T o = T::zero();
-        if (d == n) o = T::pick(lane_is(i, 0), c.roots.every(s) * per_z, T::zero());
+        if (d == n) o = T::pick(lane_is(i, 0), c.roots.all(s) * per_z, T::zero());
         for (int k = lefts.start[s]; k < lefts.start[s + 1] && d < n; ++k) {
           const int A = lefts.one[k], other = lefts.other[k];
           T y = T::zero();
           const int far = other < g.T ? 1 : n - d - i;
           for (int e = other < g.T ? 1 : 2; e <= far; ++e) y.mac(up.get(A, d + e, i), c.in.get(other, e, i + d));
-          o.mac(c.rules.every(lefts.rule[k]), y.normal());
+          o.mac(c.rules.all(lefts.rule[k]), y.normal());
         }
         const int most = n - d < i + W - 1 ? n - d : i + W - 1;
         for (int k = rights.start[s]; k < rights.start[s + 1] && d < n; ++k) {
@@ -36,7 +36,7 @@ template <class T, class In> struct CkyOutside {
           T y = T::zero();
           const int far = other < g.T && most > 1 ? 1 : most;
           for (int e = other < g.T ? 1 : 2; e <= far; ++e) y.mac(up.get(A, d + e, i - e), c.in.get(other, e, i - e));
-          o.mac(c.rules.every(rights.rule[k]), y.normal());
+          o.mac(c.rules.all(rights.rule[k]), y.normal());
         }
         o = o.normal();
         put(s, d, i, o * c.in.get(s, d, i));
@@ -56,57 +56,32 @@ template <class T, class In> struct CkyOutside {
       sum = sum.normal();
       if (left < g.T && right < g.T) break;
     }
-    const Pack x = (sum * c.rules.every(r)).top();
+    const Pack x = (sum * c.rules.all(r)).top();
     double total = 0.;
     for (int l = 0; l < W; ++l) total += lane_of(x, l);
     return total;
   }
 };
 
-// Results, as Parts are; tags null: none wanted.
-template <class In> struct Results {
-  In *tags, *rules, *roots, *spans;
-  DEVICE Results at(i64 b, i64 N, Rules g) const {
-    return Results{tags ? tags + b * N * g.T : tags, rules ? rules + b * g.R : rules, roots ? roots + b * g.S : roots,
-                   spans ? spans + b * N * N * g.S : spans};
-  }
-  DEVICE void fill(In value, int N, Rules g) const {
-    if (!tags) return;
-    LANES(k, N * g.T) tags[k] = value;
-    LANES(k, g.R) rules[k] = value;
-    LANES(k, g.S) roots[k] = value;
-    if (spans) LANES(k, N * N * g.S) spans[k] = value;
-  }
-};
-
 template <class T, class In>
-DEVICE bool sum_trees(Rules g, Parts<In> x, Parts<In> u, Parts<In> v, double* logz, Results<In> out, double* work,
-                      int N, int n, bool must_prove) {
+DEVICE bool sum_trees(Rules g, Parts<In> x, Parts<In> u, Parts<In> v, Results<In, 4> results, double* work, int N, int n,
+                      bool must_prove) {
   CkyInside<T, In> c(work, g, x, u, v, N, n);
-  c.load(must_prove);
-  if (c.bad) {  // poison: the caller may not have checked
-    const In nan = (In)(infinity() - infinity());
-    if (LEADER && logz) *logz = nan;
-    out.fill(nan, N, g);
-    return true;
-  }
-  c.run();
-  const double log_z = log_of(c.total().primal());
-  if (must_prove && !enough(log_z, n, g.R)) return false;
-  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + c.shift : log_z);
-  if (!out.tags || !(log_z > -infinity())) return true;
+  const Found z = c.fill(must_prove);
+  if (!results.take(z)) return z.enough;
+  In *tags = results.out[0], *rules = results.out[1], *roots = results.out[2], *spans = results.out[3];
   CkyOutside<T, In> outside(work, c);
   outside.run([&](int s, int d, int i, T value) {
-    if (d > 1 && !out.spans) return;
+    if (d > 1 && !spans) return;
     const Pack y = value.top();
     for (int l = 0; l < W && i + l + d <= n; ++l) {
-      if (d == 1) out.tags[(i64)(i + l) * g.T + s] = (In)lane_of(y, l);
-      else out.spans[((i64)(i + l) * N + i + l + d - 1) * g.S + s] = (In)lane_of(y, l);
+      if (d == 1) tags[(i64)(i + l) * g.T + s] = (In)lane_of(y, l);
+      else spans[((i64)(i + l) * N + i + l + d - 1) * g.S + s] = (In)lane_of(y, l);
     }
   });
   const auto per_z = c.total().inverse();
-  LANES(k, g.many(n)) out.roots[g.first(n) + k] = (In)(c.at_root(g.first(n) + k) * per_z).top();
-  LANES(r, g.R) out.rules[r] = (In)outside.count(r);
+  LANES(k, g.many(n)) roots[g.first(n) + k] = (In)(c.at_root(g.first(n) + k) * per_z).top();
+  LANES(r, g.R) rules[r] = (In)outside.count(r);
   return true;
 }
 
@@ -121,21 +96,13 @@ KERNEL cky(const In* tags, const In* rules, const In* roots, const In* spans, co
            In* out_roots, In* out_spans, double* work, i64 work_size, int B, int N, int S, int T, int R) {
   const Rules g{grammar, S, T, R};
   double* mine = work + SLOT * work_size;
-  SENTENCES(b, B) {
-    const int n = words_of(lengths, b, N);
-    const Results<In> out = Results<In>{out_tags, out_rules, out_roots, out_spans}.at(b, N, g);
-    double* z = logz ? logz + b : nullptr;
-    BARRIER();
-    out.fill((In)0, N, g);
-    BARRIER();
-    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
+  const Results<In, 4> all{logz, {out_tags, out_rules, out_roots, out_spans}, {(i64)N * T, R, S, (i64)N * N * S}};
+  sum_each<order>(all, lengths, B, N + 1, [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
     const Parts<In> x = Parts<In>{tags, rules, roots, spans}.at(b, N, g),
                     du = Parts<In>{u_tags, u_rules, u_roots, u_spans}.at(b, N, g),
                     dv = Parts<In>{v_tags, v_rules, v_roots, v_spans}.at(b, N, g);
-    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
-      return sum_trees<ALGEBRA(numbers)>(g, x, du, dv, z, out, mine, N, n, must_prove);
-    });
-  }
+    return sum_trees<ALGEBRA(numbers)>(g, x, du, dv, results, mine, N, n, must_prove);
+  });
 }
 
 EXPORT_ORDERS(cky)

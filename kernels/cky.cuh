@@ -4,7 +4,7 @@
 // widths above. Cells of one symbol and width lie side by side: those computed together read side by side, whatever
 // their split is. Between rows there is room for a pack, zeros all the time.
 #pragma once
-#include "weights.cuh"
+#include "sentences.cuh"
 
 constexpr int ROOM = 8;  // at least a pack
 
@@ -70,32 +70,19 @@ struct Looked {
   }
 };
 
-// Doubles for an array of numbers, and the array.
 DEVICE i64 rounded(i64 numbers) { return (numbers + 7) / 8 * 8; }
-template <class T> struct Numbers {
-  double* p;
-  i64 plane;
-  DEVICE Numbers() {}
-  DEVICE Numbers(double*& work, i64 numbers) : p(work), plane(plane_of(rounded(numbers))) {
-    work += T::planes * rounded(numbers);
-  }
-  DEVICE T get(i64 k) const { return T::load(p + spread_out<T>(k), plane); }
-  DEVICE typename T::Scalar one(i64 k) const { return T::Scalar::load(p + spread_out<T>(k), plane); }
-  DEVICE T every(i64 k) const { return T::lift(one(k)); }  // in every lane
-  DEVICE void put(i64 k, T value) const { value.store(p + spread_out<T>(k), plane); }
-};
 
 template <class T> struct Cells {
   Numbers<T> at;
   i64 row, symbol;
   static DEVICE i64 size(i64 n, i64 S) { return ROOM + S * n * (rounded(n) + ROOM); }
-  DEVICE Cells() {}
-  DEVICE Cells(double*& work, int n, int S) : at(work, size(n, S)), row(rounded(n) + ROOM), symbol(n * row) {
+  DEVICE Cells(double*& work, int n, int S)
+      : at(numbers_from<T>(work, rounded(size(n, S)))), row(rounded(n) + ROOM), symbol(n * row) {
     PACKS(k, (int)rounded(size(n, S))) at.put(k, T::zero());
   }
   DEVICE i64 cell(int s, int w, int i) const { return ROOM + s * symbol + (w - 1) * row + i; }
   DEVICE T get(int s, int w, int i) const { return at.get(cell(s, w, i)); }
-  DEVICE typename T::Scalar one(int s, int w, int i) const { return at.one(cell(s, w, i)); }
+  DEVICE typename T::Scalar one(int s, int w, int i) const { return at.cell(cell(s, w, i)); }
   DEVICE void put(int s, int w, int i, int n, T value) const {
     at.put(cell(s, w, i), T::pick(lanes_below(i, n + 1 - w), value, T::zero()));
   }
@@ -112,7 +99,8 @@ template <class T, class In> struct CkyInside {
   int bad;
 
   DEVICE CkyInside(double*& work, Rules g, Parts<In> x, Parts<In> u, Parts<In> v, int N, int n)
-      : g(g), x(x), u(u), v(v), N(N), n(n), rules(work, g.R), roots(work, g.S), in(work, n, g.S) {}
+      : g(g), x(x), u(u), v(v), N(N), n(n), rules(numbers_from<T>(work, rounded(g.R))),
+        roots(numbers_from<T>(work, rounded(g.S))), in(work, n, g.S) {}
 
   // Weights from scores. Every tree has n - 1 rules, as many spans, a tag for each word and one root, so each kind may
   // be shifted. With `bounded` so far that no sum over parts of trees is above 1: four times the weights of all rules
@@ -160,13 +148,13 @@ template <class T, class In> struct CkyInside {
 
   // The greatest sum of exp(score - base) over the rules with the same parent, left or right; at least 1.
   DEVICE double heaviest(double base) {
-    PACKS(r, g.R) unpack(rules.p + r, exp_in_range(gather(x.rules, 1, r, g.R) - base));
+    PACKS(r, g.R) unpack(rules.base + r, exp_in_range(gather(x.rules, 1, r, g.R) - base));
     BARRIER();
     double most = 1.;
     LANES(k, 3 * g.S) {
       const Order by = g.by(k / g.S);
       double sum = 0.;
-      for (int j = by.start[k % g.S]; j < by.start[k % g.S + 1]; ++j) sum += rules.p[by.rule[j]];
+      for (int j = by.start[k % g.S]; j < by.start[k % g.S + 1]; ++j) sum += rules.base[by.rule[j]];
       most = sum > most ? sum : most;
     }
     most = team_reduce(most, Greatest{});
@@ -196,7 +184,7 @@ template <class T, class In> struct CkyInside {
         const int A = g.T + a;
         T sum = T::zero();
         for (int k = by.start[A]; k < by.start[A + 1]; ++k)
-          sum.mac(rules.every(by.rule[k]), splits(by.one[k], by.other[k], w, i).normal());
+          sum.mac(rules.all(by.rule[k]), splits(by.one[k], by.other[k], w, i).normal());
         if (x.spans) sum = sum.normal() * span(A, w, i);
         in.put(A, w, i, n, sum.normal());
       }
@@ -204,22 +192,24 @@ template <class T, class In> struct CkyInside {
     }
   }
 
-  DEVICE S_ at_root(int s) const { return roots.one(s) * in.one(s, n, 0); }
+  DEVICE S_ at_root(int s) const { return roots.cell(s) * in.one(s, n, 0); }
   DEVICE S_ total() const {
     S_ z = S_::zero();
     for (int k = 0; k < g.many(n); ++k) z = z + at_root(g.first(n) + k);
     return z;
   }
+
+  DEVICE Found fill(bool must_prove) {
+    load(must_prove);
+    if (bad) return unfit();
+    run();
+    const double log_z = log_of(total().primal());
+    return found(log_z, shift, !must_prove || enough(log_z));
+  }
+
+  // Whether doubles were enough after `load(true)`: a rounding to zero loses at most 2^-1022 of Z', for nothing around
+  // it is above 1; there are at most 8 n^3 R of them. The rest is room for derivatives.
+  DEVICE bool enough(double log_z) const {
+    return log_z > -600. + 3. * log((double)n + 1.) + log((double)g.R + 1.);
+  }
 };
-
-// Whether doubles were enough after `load(true)`: a rounding to zero loses at most 2^-1022 of Z', for nothing around it
-// is above 1; there are at most 8 n^3 R of them. The rest is room for derivatives.
-DEVICE bool enough(double log_z, int n, int R) {
-  return log_z > -600. + 3. * log((double)n + 1.) + log((double)R + 1.);
-}
-
-// A length as given, kept inside the tensor.
-DEVICE int words_of(const i64* lengths, int b, int N) {
-  const i64 n = lengths[b];
-  return (int)(n < 0 ? 0 : n > N ? N : n);
-}

@@ -8,24 +8,18 @@ template <class In>
 KERNEL cky_argmax(const In* tags, const In* rules, const In* roots, const In* spans, const int* grammar,
                   const i64* lengths, i64* trees, double* work, int* stacks, i64 work_size, i64 stack_size, int B,
                   int N, int S, int T, int R) {
-  typedef CkyInside<Max<Pack>, In> Chart;
   const Rules g{grammar, S, T, R};
   const Order by = g.by(0);
   int* stack = stacks + SLOT * stack_size;
-  SENTENCES(b, B) {
+  best_each(trees, (2 * N - 1) * 4, lengths, B, N + 1, [&](i64 b, int n, i64* rows) {
     double* mine = work + SLOT * work_size;
-    i64* rows = trees + (i64)b * (2 * N - 1) * 4;
-    const int n = words_of(lengths, b, N);
     const Parts<In> x = Parts<In>{tags, rules, roots, spans}.at(b, N, g);
-    BARRIER();
-    LANES(k, (2 * N - 1) * 4) rows[k] = -1;
-    if (n == 0) continue;
-    Chart c(mine, g, x, x, x, N, n);
+    CkyInside<Max<Pack>, In> c(mine, g, x, x, x, N, n);
     c.load(false);
-    if (c.bad) continue;
+    if (c.bad) return;
     c.run();
     const Best top = team_argmax(0, g.many(n), [&](int k) { return c.at_root(g.first(n) + k).v; });
-    if (top.index < 0) continue;
+    if (top.index < 0) return;
     take_apart<false>(g, n, rows, stack, [&]() { return g.first(n) + top.index; }, [&](int s, int w, int i) {
       const int first = by.start[s];
       const Best best = team_argmax(0, (by.start[s + 1] - first) * (w - 1), [&](int k) {
@@ -33,7 +27,7 @@ KERNEL cky_argmax(const In* tags, const In* rules, const In* roots, const In* sp
       });
       return Way{first + best.index / (w - 1), 1 + best.index % (w - 1)};
     });
-  }
+  });
 }
 
 EXPORT_TYPES(cky_argmax)

@@ -39,6 +39,6 @@ DEVICE void take_apart(Rules g, int n, i64* rows, int* stack, Root root, Choose 
 
 // What a way adds to its cell, but for the weight of the span, which all of them have.
 template <class C> DEVICE typename C::S_ summand(const C& c, Order by, Way way, int w, int i) {
-  return c.rules.one(by.rule[way.k]) * c.in.one(by.one[way.k], way.t, i) *
+  return c.rules.cell(by.rule[way.k]) * c.in.one(by.one[way.k], way.t, i) *
          c.in.one(by.other[way.k], w - way.t, i + way.t);
 }

@@ -45,22 +45,12 @@ template <class T> struct Outside {
 };
 
 template <class T, class In>
-DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, double* logz, In* out, double* work, int N, int n,
-                      int single_root, bool must_prove) {
+DEVICE bool sum_trees(Given<In> arcs, Results<In, 1> results, double* work, int N, int n, int single_root,
+                      bool must_prove) {
   Inside<T> in(work, n);
-  BARRIER();
-  Range range = in.load(arcs, u, v, N, n, must_prove ? spread_for(n) : 0.);
-  if (range.bad) {  // poison: the caller may not have checked
-    const In nan = (In)(infinity() - infinity());
-    if (LEADER && logz) *logz = nan;
-    if (out) LANES(k, N * N) out[k] = nan;
-    return true;
-  }
-  in.run(n, single_root);
-  const double log_z = log_of(in.R.cell(n, 0).primal());
-  if (must_prove && !proven(log_z, range.log_bound, n)) return false;
-  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + range.shift : log_z);
-  if (!out || !(log_z > -infinity())) return true;
+  const Found z = in.fill(arcs, N, n, single_root, must_prove);
+  if (!results.take(z)) return z.enough;
+  In* out = results.out[0];
   Outside<T> outside(work + Inside<T>::squares * T::planes * square_size(n), n);
   BARRIER();
   outside.run(in, n, single_root, [&](int d, int i, bool right, T v) {
@@ -80,19 +70,12 @@ template <class In, int order>
 KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, double* logz, In* out, double* work,
               i64 work_size, int B, int N, int single_root) {
   double* mine = work + SLOT * work_size;
-  SENTENCES(b, B) {
-    const i64 at = (i64)b * N * N;
-    const int n = words_in(lengths, b, N);
-    In* o = out ? out + at : nullptr;
-    double* z = logz ? logz + b : nullptr;
-    BARRIER();
-    if (o) LANES(k, N * N) o[k] = (In)0;
-    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
-    const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
-    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
-      return sum_trees<ALGEBRA(numbers)>(arcs + at, du, dv, z, o, mine, N, n, single_root, must_prove);
-    });
-  }
+  const Given<In> scores{arcs, order > 0 ? u : nullptr, order > 1 ? v : nullptr};
+  const i64 square = (i64)N * N;
+  sum_each<order>(Results<In, 1>{logz, {out}, {square}}, lengths, B, N,
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+    return sum_trees<ALGEBRA(numbers)>(scores.at(b * square), results, mine, N, n, single_root, must_prove);
+  });
 }
 
 EXPORT_ORDERS(eisner)

@@ -7,18 +7,16 @@
 //
 // Charts lie by width d, so that the lanes of a loop over i read and write side by side whatever the split t is.
 #pragma once
-#include "weights.cuh"
+#include "sentences.cuh"
 
-template <class T> struct Chart {
-  typedef typename T::Scalar S;
-  double* base;
-  i64 step, size;
-  DEVICE i64 plane() const { return plane_of(size); }
-  DEVICE double* at(int d, int i) const { return base + spread_out<T>(d * step + i); }
-  DEVICE T get(int d, int i) const { return T::load(at(d, i), plane()); }
-  DEVICE S cell(int d, int i) const { return S::load(at(d, i), plane()); }
+template <class T> struct Chart : Table<T> {
+  using Table<T>::cell;
+  // as of a chart that has an entry for each head of a span's head
+  DEVICE typename T::Scalar cell(int d, int i, int) const { return cell(d, i); }
   // lanes whose span ends after the last word become zero
-  DEVICE void put(int d, int i, int n, T v) const { T::pick(lanes_below(i, n + 1 - d), v, T::zero()).store(at(d, i), plane()); }
+  DEVICE void put(int d, int i, int n, T v) const {
+    Table<T>::put(d, i, T::pick(lanes_below(i, n + 1 - d), v, T::zero()));
+  }
 };
 
 // Two triangles in one square of n+2 rows: the first by rows downwards, the second upwards. Rows begin at multiples of
@@ -57,9 +55,8 @@ template <class T> struct Inside {
     for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
   }
 
-  template <class In>
-  DEVICE Range load(const In* arcs, const In* u, const In* v, int N, int n, double spread) {
-    return load_weights<T>(arcs, u, v, N, n, spread, [&](int h, int m, T w) {
+  template <class In> DEVICE Range load(Given<In> arcs, int N, int n, double spread) {
+    return load_weights<T>(arcs, N, n, spread, [&](int h, int m, T w) {
       double lanes[T::planes * W];
       w.store(lanes, W);
       for (int l = 0; l < W; ++l) {
@@ -97,5 +94,14 @@ template <class T> struct Inside {
       }
       BARRIER();
     }
+  }
+
+  template <class In> DEVICE Found fill(Given<In> arcs, int N, int n, int single_root, bool must_prove) {
+    BARRIER();
+    const Range range = load(arcs, N, n, must_prove ? spread_for(n) : 0.);
+    if (range.bad) return unfit();
+    run(n, single_root);
+    const double log_z = log_of(R.cell(n, 0).primal());
+    return found(log_z, range.shift, !must_prove || proven(log_z, range.log_bound, n));
   }
 };

@@ -5,25 +5,14 @@
 template <class In>
 KERNEL eisner_argmax(const In* arcs, const i64* lengths, i64* heads, double* work, int* stacks, i64 work_size,
                      i64 stack_size, int B, int N, int single_root) {
-  typedef Max<Pack> T;
-  double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
-  SENTENCES(b, B) {
-    const In* scores = arcs + (i64)b * N * N;
-    i64* h = heads + (i64)b * N;
-    const int n = words_in(lengths, b, N);
-    BARRIER();
-    LANES(k, N) h[k] = -1;
-    if (n == 0) continue;
-    Inside<T> in(mine, n);
-    BARRIER();
-    Range range = in.load(scores, scores, scores, N, n, 0.);
-    in.run(n, single_root);
-    if (range.bad || !(in.R.cell(n, 0).v > -infinity())) continue;
-    unwind<false>(n, h, stack, [&](int kind, int d, int i, int first, int last) {
-      return team_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, t).v; }).index;
-    });
-  }
+  best_each(heads, N, lengths, B, N, [&](i64 b, int n, i64* to) {
+    Inside<Max<Pack>> in(work + SLOT * work_size, n);
+    if (in.fill(Given<In>{arcs + b * N * N}, N, n, single_root, false).some)
+      unwind<false>(n, to, stack, [&](int kind, int d, int i, int first, int last) {
+        return team_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, t).v; }).index;
+      });
+  });
 }
 
 EXPORT_TYPES(eisner_argmax)

@@ -60,12 +60,12 @@ template <class T> struct GrandOutside {
         for (int e = 1; e <= n - d - i; ++e) {
           r.mac(X.get(d + e, i, g), in.L.get(e - 1, i + d + 1, g));
           p.mac(R.get(d + e, i, g), in.R.all(e, i + d, i));
-          p.mac(P.get(d + e, i, g), Lifted<T>::of(in.X.cell(e, i + d, i) * in.right.cell(d + e, d, i)));
+          p.mac(P.get(d + e, i, g), T::lift(in.X.cell(e, i + d, i) * in.right.cell(d + e, d, i)));
         }
         for (int s = 1; s <= i; ++s) {
           l.mac(X.get(d + s, i - s, g), in.R.get(s - 1, i - s, g));
           q.mac(L.get(d + s, i - s, g), in.L.all(s, i - s, i + d));
-          q.mac(Q.get(d + s, i - s, g), Lifted<T>::of(in.X.cell(s, i - s, i + d) * in.left.cell(d + s, d, i - s)));
+          q.mac(Q.get(d + s, i - s, g), T::lift(in.X.cell(s, i - s, i + d) * in.left.cell(d + s, d, i - s)));
         }
         r = r.normal(), l = l.normal();
         p = (p + r).normal(), q = (q + l).normal();
@@ -101,24 +101,12 @@ template <class T> struct GrandOutside {
 };
 
 template <class T, class In>
-DEVICE bool sum_trees(GrandParts<In> scores, GrandParts<In> u, GrandParts<In> v, double* logz, In* out, In* beside,
-                      In* under, double* work, int N, int n, int single_root, bool must_prove) {
+DEVICE bool sum_trees(GrandParts<In> scores, GrandParts<In> u, GrandParts<In> v, Results<In, 3> results, double* work,
+                      int N, int n, int single_root, bool must_prove) {
   GrandInside<T> in(work, n);
-  BARRIER();
-  Range range = in.load(scores, u, v, N, n, single_root, must_prove ? spread_over(0.5 * n * n * (n + 1.), n) : 0.);
-  if (range.bad) {  // poison: the caller may not have checked
-    const In nan = (In)(infinity() - infinity());
-    if (LEADER && logz) *logz = nan;
-    if (out) LANES(k, N * N) out[k] = nan;
-    if (beside) LANES(k, N * N * N) beside[k] = nan;
-    if (under) LANES(k, N * N * N) under[k] = nan;
-    return true;
-  }
-  in.run(n);
-  const double log_z = log_of(in.R.cell(n, 0, 0).primal());
-  if (must_prove && !proven(log_z - log((double)n + 1.), range.log_bound, n)) return false;
-  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + range.shift : log_z);
-  if (!out || !(log_z > -infinity())) return true;
+  const Found z = fill(in, scores, u, v, N, n, single_root, must_prove);
+  if (!results.take(z)) return z.enough;
+  In *out = results.out[0], *beside = results.out[1], *under = results.out[2];
   GrandOutside<T> outside(work + GrandInside<T>::doubles(n), n);
   BARRIER();
   outside.run(in, n,
@@ -137,24 +125,14 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
                      const i64* lengths, double* logz, In* out, In* beside, In* under, double* work, i64 work_size,
                      int B, int N, int single_root) {
   double* mine = work + SLOT * work_size;
-  SENTENCES(b, B) {
-    const int n = words_in(lengths, b, N);
-    const i64 cube = (i64)N * N * N;
-    In *o = out ? out + (i64)b * N * N : nullptr, *s = beside ? beside + b * cube : nullptr,
-       *g = under ? under + b * cube : nullptr;
-    double* z = logz ? logz + b : nullptr;
-    BARRIER();
-    if (o) LANES(k, N * N) o[k] = (In)0;
-    if (s) LANES(k, N * N * N) s[k] = (In)0;
-    if (g) LANES(k, N * N * N) g[k] = (In)0;
-    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
+  const i64 square = (i64)N * N, cube = square * N;
+  sum_each<order>(Results<In, 3>{logz, {out, beside, under}, {square, cube, cube}}, lengths, B, N,
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
     const GrandParts<In> scores = GrandParts<In>{arcs, siblings, grandparents}.at(b, N),
                          du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
                          dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);
-    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
-      return sum_trees<ALGEBRA(numbers)>(scores, du, dv, z, o, s, g, mine, N, n, single_root, must_prove);
-    });
-  }
+    return sum_trees<ALGEBRA(numbers)>(scores, du, dv, results, mine, N, n, single_root, must_prove);
+  });
 }
 
 EXPORT_ORDERS(grandsiblings)

@@ -15,10 +15,6 @@
 #pragma once
 #include "siblings.cuh"
 
-// One number in all lanes.
-template <class T> struct Lifted { static DEVICE T of(typename T::Scalar s) { return T::lift(s); } };
-template <class V> struct Lifted<Max<V>> { static DEVICE Max<V> of(Max<double> s) { return Max<V>{splat<V>(s.v)}; } };
-
 #if ON_GPU
 DEVICE bool lane_in(bool m, int) { return m; }
 #else
@@ -56,7 +52,7 @@ template <class T> struct Grid {
   }
   DEVICE T get(int d, int i, int g) const { return T::load(at(d, i, g), plane()); }
   DEVICE S cell(int d, int i, int g) const { return S::load(at(d, i, g), plane()); }
-  DEVICE T all(int d, int i, int g) const { return Lifted<T>::of(cell(d, i, g)); }
+  DEVICE T all(int d, int i, int g) const { return T::lift(cell(d, i, g)); }
   DEVICE void put(int d, int i, int g, T v) const { v.store(at(d, i, g), plane()); }
   DEVICE void put_cell(int d, int i, int g, S v) const { v.store(at(d, i, g), plane()); }
 };
@@ -187,14 +183,15 @@ template <class T> struct GrandInside {
     return team_reduce(mine, Plus{});
   }
 
-  // One number each, as unwinding reads them.
-  DEVICE S r(int d, int i, int g) const { return R.cell(d, i, g); }
-  DEVICE S l(int d, int i, int g) const { return L.cell(d, i, g); }
-  DEVICE S p(int d, int i, int g) const { return P.cell(d, i, g); }
-  DEVICE S q(int d, int i, int g) const { return Q.cell(d, i, g); }
-  DEVICE S x(int d, int i, int h) const { return X.cell(d, i, h); }
+  // As unwinding reads them.
   DEVICE S row_right(int d, int t, int i) const { return right.cell(d, t, i); }
   DEVICE S row_left(int d, int t, int i) const { return left.cell(d, t, i); }
+  DEVICE S whole(int n) const { return R.cell(n, 0, 0); }
+
+  static DEVICE double ways(double n) { return 0.5 * n * n * (n + 1.); }
+  static DEVICE bool enough(double log_z, Range range, int n) {
+    return proven(log_z - log((double)n + 1.), range.log_bound, n);
+  }
 
   DEVICE void run(int n) {
     ROWS_PACKS(i, n + 1, g, heads_row(n)) { R.put(0, i, g, T::one()); L.put(0, i, g, T::one()); }
@@ -202,13 +199,13 @@ template <class T> struct GrandInside {
     for (int d = 1; d <= n; ++d) {
       ROWS_PACKS(i, n + 1 - d, g, heads_row(n)) {
         T x = L.get(d - 1, i + 1, g), r = T::zero(), l = T::zero();
-        T p = Lifted<T>::of(right.cell(d, 0, i) * L.cell(d - 1, i + 1, i));
-        T q = Lifted<T>::of(left.cell(d, 0, i) * R.cell(d - 1, i, i + d));
+        T p = T::lift(right.cell(d, 0, i) * L.cell(d - 1, i + 1, i));
+        T q = T::lift(left.cell(d, 0, i) * R.cell(d - 1, i, i + d));
         for (int t = 1; t < d; ++t) {
           const T before = P.get(t, i, g);
           x.mac(R.get(t, i, g), L.get(d - 1 - t, i + t + 1, g));
-          p.mac(before, Lifted<T>::of(X.cell(d - t, i + t, i) * right.cell(d, t, i)));
-          q.mac(Q.get(t, i + d - t, g), Lifted<T>::of(X.cell(d - t, i, i + d) * left.cell(d, t, i)));
+          p.mac(before, T::lift(X.cell(d - t, i + t, i) * right.cell(d, t, i)));
+          q.mac(Q.get(t, i + d - t, g), T::lift(X.cell(d - t, i, i + d) * left.cell(d, t, i)));
           r.mac(before, R.all(d - t, i + t, i));
           l.mac(Q.get(d - t, i + t, g), L.all(t, i, i + d));
         }

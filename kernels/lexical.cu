@@ -108,7 +108,7 @@ template <class T> struct LexicalOutside {
 
   DEVICE void run(S z) {
     const int n = in.n, row = in.row;
-    const T share = Everywhere<T>::of(z.inverse());
+    const T share = T::lift(z.inverse());
     LANES(k, (n + 1) * row) arcs.put_cell(k, S::zero());
     LANES(k, in.g.rules * row) rules.put_cell(k, S::zero());
     BARRIER();
@@ -154,50 +154,31 @@ template <class T> struct LexicalOutside {
   }
 };
 
-template <class In> struct Expected {
-  In *tags, *arcs, *rules, *roots;
-};
-
 template <class T, class In>
-DEVICE bool sum_trees(Lexicon<In> scores, Rules g, double* logz, Expected<In> out, double* work, u64* bits, int N,
-                      int n, bool must_prove) {
+DEVICE bool sum_trees(Lexicon<In> scores, Rules g, Results<In, 4> results, double* work, u64* bits, int N, int n,
+                      bool must_prove) {
   typedef typename T::Scalar S;
   LexicalInside<T> in(work, bits, n, g);
-  BARRIER();
-  const Range range = in.load(scores, N, must_prove);
-  if (range.bad) {  // poison: the caller may not have checked
-    const In nan = (In)(infinity() - infinity());
-    if (LEADER) *logz = nan;
-    if (!out.tags) return true;
-    LANES(k, (N - 1) * g.tags) out.tags[k] = nan;
-    LANES(k, N * N) out.arcs[k] = nan;
-    LANES(k, g.rules) out.rules[k] = nan;
-    LANES(k, g.symbols) out.roots[k] = nan;
-    return true;
-  }
-  BARRIER();
-  in.run();
-  const S z = in.whole();
-  const double log_z = log_of(z);
-  if (must_prove && !lexical_proven(log_z, range.log_bound, n, g.rules)) return false;
-  if (LEADER) *logz = log_z > -infinity() ? log_z + range.shift : log_z;
-  if (!out.tags || !(log_z > -infinity())) return true;
+  const Found found = in.fill(scores, N, must_prove);
+  if (!results.take(found)) return found.enough;
+  const S z = in.z;
+  In *tags = results.out[0], *arcs = results.out[1], *rules = results.out[2], *roots = results.out[3];
   LexicalOutside<T> outside(in, work + LexicalInside<T>::doubles(n, g));
   outside.run(z);
   LANES(k, n * g.tags) {
     const int i = 1 + k / g.tags, t = k % g.tags;
     const i64 at = in.row_of(i, i, t) + i;
-    if (in.live(i, i, t)) out.tags[k] = (In)(outside.chart.cell(at) * in.chart.cell(at)).value();
+    if (in.live(i, i, t)) tags[k] = (In)(outside.chart.cell(at) * in.chart.cell(at)).value();
   }
   LANES(k, n * n) {
     const int h = 1 + k / n, m = 1 + k % n;
     const i64 at = (i64)h * in.row + m;
-    out.arcs[(i64)h * N + m] = (In)(outside.arcs.cell(at) * in.heads.cell(at)).value();
+    arcs[(i64)h * N + m] = (In)(outside.arcs.cell(at) * in.heads.cell(at)).value();
   }
   LANES(k, g.rules) {
     S sum = S::zero();
     for (int h = 1; h <= n; ++h) sum = sum + outside.rules.cell((i64)k * in.row + h);
-    out.rules[k] = (In)sum.value();
+    rules[k] = (In)sum.value();
   }
   const int zeroth = in.first_symbol(1, n), symbols = in.symbols_in(1, n);
   const S one = z.inverse();
@@ -205,13 +186,13 @@ DEVICE bool sum_trees(Lexicon<In> scores, Rules g, double* logz, Expected<In> ou
     if (!in.live(1, n, zeroth + a)) continue;
     S sum = S::zero();
     for (int h = 1; h <= n; ++h) sum = sum + in.top(zeroth + a, h);
-    out.roots[zeroth + a] = (In)(sum * one).value();
+    roots[zeroth + a] = (In)(sum * one).value();
   }
   LANES(k, n) {
     S sum = S::zero();
     for (int a = 0; a < symbols; ++a)
       if (in.live(1, n, zeroth + a)) sum = sum + in.top(zeroth + a, k + 1);
-    out.arcs[k + 1] = (In)(sum * one).value();
+    arcs[k + 1] = (In)(sum * one).value();
   }
   return true;
 }
@@ -225,24 +206,11 @@ KERNEL lexical(const In* tags, const In* arcs, const In* rules, const In* roots,
   const Rules g{table, T, S, R};
   double* mine = work + SLOT * work_size;
   u64* set = (u64*)bits + SLOT * bits_size;
-  SENTENCES(b, B) {
-    const int n = words_in(lengths, b, N);
-    const i64 first_tag = (i64)b * (N - 1) * T, first_arc = (i64)b * N * N;
-    Expected<In> out{nullptr, nullptr, nullptr, nullptr};
-    BARRIER();
-    if (tags_out) {
-      out = Expected<In>{tags_out + first_tag, arcs_out + first_arc, rules_out + (i64)b * R, roots_out + (i64)b * S};
-      LANES(k, (N - 1) * T) out.tags[k] = (In)0;
-      LANES(k, N * N) out.arcs[k] = (In)0;
-      LANES(k, R) out.rules[k] = (In)0;
-      LANES(k, S) out.roots[k] = (In)0;
-    }
-    if (n == 0) { if (LEADER) logz[b] = 0.; continue; }
-    const Lexicon<In> scores{tags + first_tag, arcs + first_arc, rules + b * rules_step, roots};
-    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
-      return sum_trees<ALGEBRA(numbers)>(scores, g, logz + b, out, mine, set, N, n, must_prove);
-    });
-  }
+  const Results<In, 4> all{logz, {tags_out, arcs_out, rules_out, roots_out}, {(i64)(N - 1) * T, (i64)N * N, R, S}};
+  sum_each<0>(all, lengths, B, N, [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+    const Lexicon<In> scores = Lexicon<In>{tags, arcs, rules, roots}.at(b, N, g, rules_step);
+    return sum_trees<ALGEBRA(numbers)>(scores, g, results, mine, set, N, n, must_prove);
+  });
 }
 
 EXPORT_TYPES(lexical)

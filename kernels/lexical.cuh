@@ -13,13 +13,7 @@
 // both may have the same rows. Which rows have anything in them is kept as bits: of spans that start at a word, by
 // their ends, and of spans that end at a word, by their starts. What is zero is not looked at.
 #pragma once
-#include "weights.cuh"
-
-// One number in all lanes.
-template <class T> struct Everywhere { static DEVICE T of(typename T::Scalar s) { return T::lift(s); } };
-template <class V> struct Everywhere<Max<V>> {
-  static DEVICE Max<V> of(Max<double> s) { return Max<V>{splat<V>(s.v)}; }
-};
+#include "sentences.cuh"
 
 DEVICE bool something(Lin<double> x) { return x.v != 0; }
 DEVICE bool something(Ext<Lin<double>> x) { return x.m.v != 0; }
@@ -57,22 +51,12 @@ struct Rules {
 // Packs may start at any word: on a CPU rows have room for the lanes past the last one, whatever is in them.
 DEVICE int lexical_row(int n) { return PAD ? n + PAD : n + 1; }
 
-// Numbers in memory.
-template <class T> struct Numbers {
-  typedef typename T::Scalar S;
-  double* base;
-  i64 size;
-  DEVICE double* at(i64 k) const { return base + spread_out<T>(k); }
-  DEVICE T get(i64 k) const { return T::load(at(k), plane_of(size)); }
-  DEVICE S cell(i64 k) const { return S::load(at(k), plane_of(size)); }
-  DEVICE T all(i64 k) const { return Everywhere<T>::of(cell(k)); }
-  DEVICE void put(i64 k, T v) const { v.store(at(k), plane_of(size)); }
-  DEVICE void put_cell(i64 k, S v) const { v.store(at(k), plane_of(size)); }
-};
-
-// Scores of one sentence.
+// Scores; those of a sentence begin at(b), its rules `rules_step` after those of the one before.
 template <class In> struct Lexicon {
   const In *tags, *arcs, *rules, *roots;
+  DEVICE Lexicon at(i64 b, i64 N, Rules g, i64 rules_step) const {
+    return Lexicon{tags + b * (N - 1) * g.tags, arcs + b * N * N, rules + b * rules_step, roots};
+  }
 };
 
 template <class T> struct LexicalInside {
@@ -81,6 +65,7 @@ template <class T> struct LexicalInside {
   Numbers<T> chart, heads, mods, rule, root;  // heads [h, m] and mods [m, h]: the weights of arcs
   u64 *starts, *ends;
   int n, row, depth, words;
+  S z;  // the sum over all trees, once filled
 
   static DEVICE int depth_of(Rules g) { return g.tags > g.symbols - g.tags ? g.tags : g.symbols - g.tags; }
   static DEVICE i64 chart_size(int n, Rules g) { return (i64)n * (n + 1) / 2 * depth_of(g) * lexical_row(n); }
@@ -93,10 +78,7 @@ template <class T> struct LexicalInside {
     ends = bits + (i64)(n + 2) * g.symbols * words;
     Numbers<T>* all[5] = {&chart, &heads, &mods, &rule, &root};
     const i64 square = (i64)(n + 1) * row, sizes[5] = {chart_size(n, g), square, square, g.rules, g.symbols};
-    for (int k = 0; k < 5; ++k) {
-      *all[k] = Numbers<T>{work, sizes[k]};
-      work += T::planes * sizes[k];
-    }
+    for (int k = 0; k < 5; ++k) *all[k] = numbers_from<T>(work, sizes[k]);
   }
 
   // Where rows start: cells by their ends, then by their starts, in them the symbols (tags have cells of their own).
@@ -125,7 +107,7 @@ template <class T> struct LexicalInside {
       mods.put_cell(k, S::zero());
     }
     BARRIER();
-    Range range = load_weights<T>(scores.arcs, scores.arcs, scores.arcs, N, n, 0.,
+    Range range = load_weights<T>(Given<In>{scores.arcs}, N, n, 0.,
                                   [&](int h, int m, T w) { heads.put((i64)h * row + m, w); });
     BARRIER();
     LANES(k, n * n) mods.put_cell((i64)(1 + k / n) * row + 1 + k % n, heads.cell((i64)(1 + k % n) * row + 1 + k / n));
@@ -242,12 +224,22 @@ template <class T> struct LexicalInside {
     }
     return team_reduce(mine, Plus{});
   }
-};
 
-// As in weights.cuh, for roundings of all the sums here; a product of rules and rows has up to R of them around it.
-DEVICE bool lexical_proven(double log_z, double log_bound, int n, int rules) {
-  return log_z - log_bound > -600. + 4. * log((double)n + 1.) + 2. * log((double)rules + 1.);
-}
+  template <class In> DEVICE Found fill(Lexicon<In> scores, int N, bool must_prove) {
+    BARRIER();
+    const Range range = load(scores, N, must_prove);
+    if (range.bad) return unfit();
+    BARRIER();
+    run();
+    z = whole();
+    const double log_z = log_of(z);
+    return found(log_z, range.shift, !must_prove || enough(log_z - range.log_bound));
+  }
+  // As in weights.cuh, for roundings of all the sums here; a product of rules and rows has up to R of them around it.
+  DEVICE bool enough(double log_share) const {
+    return log_share > -600. + 4. * log((double)n + 1.) + 2. * log((double)g.rules + 1.);
+  }
+};
 
 // --------------------------------------------------------------------------------------- from a filled chart to a tree
 

@@ -13,20 +13,14 @@ KERNEL lexical_argmax(const In* tags, const In* arcs, const In* rules, const In*
                       const i64* lengths, i64* trees, double* work, int* stacks, i64* bits, i64 work_size,
                       i64 stack_size, i64 bits_size, i64 rules_step, int B, int N, int T, int S, int R) {
   const Rules g{table, T, S, R};
-  SENTENCES(b, B) {
-    const int n = words_in(lengths, b, N);
-    i64* rows = trees + (i64)b * (2 * N - 3) * 5;
-    BARRIER();
-    LANES(k, (2 * N - 3) * 5) rows[k] = -1;
-    if (n == 0) continue;
+  best_each(trees, (2 * N - 3) * 5, lengths, B, N, [&](i64 b, int n, i64* rows) {
     LexicalInside<Max<Pack>> in(work + SLOT * work_size, (u64*)bits + SLOT * bits_size, n, g);
     BARRIER();
-    const Lexicon<In> scores{tags + (i64)b * (N - 1) * T, arcs + (i64)b * N * N, rules + b * rules_step, roots};
-    if (in.load(scores, N, false).bad) continue;
+    if (in.load(Lexicon<In>{tags, arcs, rules, roots}.at(b, N, g, rules_step), N, false).bad) return;
     BARRIER();
     in.run();
     take_apart<false>(in, Max<double>::zero(), rows, stacks + SLOT * stack_size, TakeBest{});
-  }
+  });
 }
 
 EXPORT_TYPES(lexical_argmax)

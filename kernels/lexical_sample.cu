@@ -11,20 +11,11 @@ struct Draw {
 template <class T, class In>
 DEVICE bool draw_trees(Lexicon<In> scores, Rules g, Samples samples, double* work, u64* bits, int* stacks, int N, int n,
                        bool must_prove) {
-  typedef typename T::Scalar S;
   LexicalInside<T> in(work, bits, n, g);
-  BARRIER();
-  const Range range = in.load(scores, N, must_prove);
-  if (range.bad) return true;
-  BARRIER();
-  in.run();
-  const S z = in.whole();
-  const double log_z = log_of(z);
-  if (must_prove && !lexical_proven(log_z, range.log_bound, n, g.rules)) return false;
-  if (!(log_z > -infinity())) return true;
-  LANES(s, samples.count)
-    take_apart<true>(in, z, samples.of(s), stacks + LANE_NUMBER * 4 * (N + 2), Draw{samples.random(s)});
-  return true;
+  const Found z = in.fill(scores, N, must_prove);
+  if (z.some) LANES(s, samples.count)
+    take_apart<true>(in, in.z, samples.of(s), stacks + LANE_NUMBER * 4 * (N + 2), Draw{samples.random(s)});
+  return z.enough;
 }
 
 // trees [samples, B, 2N - 3, 5], drawn by the numbers that follow from seed [1]; -1 where there is no tree.
@@ -37,17 +28,11 @@ KERNEL lexical_sample(const In* tags, const In* arcs, const In* rules, const In*
   double* mine = work + SLOT * work_size;
   u64* set = (u64*)bits + SLOT * bits_size;
   int* stack = stacks + SLOT * stack_size;
-  SENTENCES(b, B) {
-    const int n = words_in(lengths, b, N);
-    const Samples all{trees, (2 * N - 3) * 5, *seed, samples, B, b};
-    BARRIER();
-    all.clear();
-    if (n == 0) continue;
-    const Lexicon<In> scores{tags + (i64)b * (N - 1) * T, arcs + (i64)b * N * N, rules + b * rules_step, roots};
-    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
-      return draw_trees<ALGEBRA(numbers)>(scores, g, all, mine, set, stack, N, n, must_prove);
-    });
-  }
+  const i64 size = (2 * N - 3) * 5;
+  sample_each(trees, size, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+    const Lexicon<In> scores = Lexicon<In>{tags, arcs, rules, roots}.at(all.b, N, g, rules_step);
+    return draw_trees<ALGEBRA(numbers)>(scores, g, all, mine, set, stack, N, n, must_prove);
+  });
 }
 
 EXPORT_TYPES(lexical_sample)

@@ -18,8 +18,8 @@ template <class T> struct Reverse {
       const S inverse = v.cell(e.INVERSE, k);
       const T inv = T::lift(inverse);
       LANES(i, k) {
-        v.set(e.Q_, i, e.M.cell(i, k) * inverse);
-        v.set(e.C_, i, e.M.cell(k, i));
+        v.put_cell(e.Q_, i, e.M.cell(i, k) * inverse);
+        v.put_cell(e.C_, i, e.M.cell(k, i));
       }
       BARRIER();
       PACKS(x, k) {
@@ -46,28 +46,19 @@ template <class T> struct Reverse {
         Dt.put(k, x, d);
         D.put_down(x, k, k, d);
       }
-      if (LEADER) { D.set(k, k, S::zero()); Dt.set(k, k, S::zero()); }
+      if (LEADER) { D.put_cell(k, k, S::zero()); Dt.put_cell(k, k, S::zero()); }
       BARRIER();
     }
   }
 };
 
 template <class T, class In>
-DEVICE bool sum_trees(const In* arcs, const In* u, const In* v, double* logz, In* out, double* work, int* order, int N,
-                      int n, int single_root, bool must_prove) {
+DEVICE bool sum_trees(Given<In> arcs, Results<In, 1> results, double* work, int* order, int N, int n, int single_root,
+                      bool must_prove) {
   Elimination<T> e(work, order, n);
-  Range range = e.load(arcs, u, v, N, n, must_prove ? spread_for(n) : 0.);
-  if (range.bad) {  // poison: the caller may not have checked
-    const In nan = (In)(infinity() - infinity());
-    if (LEADER && logz) *logz = nan;
-    if (out) LANES(k, N * N) out[k] = nan;
-    return true;
-  }
-  BARRIER();
-  const bool some = e.run(n, single_root);
-  if (must_prove && !(some && e.proven_by(range, n))) return false;
-  if (LEADER && logz) *logz = (some ? e.log_z + range.shift : -infinity());
-  if (!out || !some) return true;
+  const Found z = e.fill(arcs, N, n, single_root, must_prove);
+  if (!results.take(z)) return z.enough;
+  In* out = results.out[0];
   Reverse<T> reverse(work + e.room(n), n);
   reverse.run(e, n, single_root);
   ROWS_PACKS(i, n + 1, j, n + 1) {
@@ -89,19 +80,12 @@ KERNEL matrix_tree(const In* arcs, const In* u, const In* v, const i64* lengths,
                    int* orders, i64 work_size, int B, int N, int single_root) {
   double* mine = work + SLOT * work_size;
   int* words = orders + SLOT * N;
-  SENTENCES(b, B) {
-    const i64 at = (i64)b * N * N;
-    const int n = words_in(lengths, b, N);
-    In* o = out ? out + at : nullptr;
-    double* z = logz ? logz + b : nullptr;
-    BARRIER();
-    if (o) LANES(k, N * N) o[k] = (In)0;
-    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
-    const In *du = order > 0 ? u + at : nullptr, *dv = order > 1 ? v + at : nullptr;
-    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
-      return sum_trees<ALGEBRA(numbers)>(arcs + at, du, dv, z, o, mine, words, N, n, single_root, must_prove);
-    });
-  }
+  const Given<In> scores{arcs, order > 0 ? u : nullptr, order > 1 ? v : nullptr};
+  const i64 square = (i64)N * N;
+  sum_each<order>(Results<In, 1>{logz, {out}, {square}}, lengths, B, N,
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+    return sum_trees<ALGEBRA(numbers)>(scores.at(b * square), results, mine, words, N, n, single_root, must_prove);
+  });
 }
 
 EXPORT_ORDERS(matrix_tree)

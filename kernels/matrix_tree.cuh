@@ -6,24 +6,15 @@
 // so relative accuracy survives any range of weights. Node 0 is the root. With a single root it is left out of every
 // out_k but the last one's: that is the part of Z linear in the root's weights.
 #pragma once
-#include "weights.cuh"
+#include "sentences.cuh"
 
-template <class T> struct Matrix {
-  typedef typename T::Scalar S;
-  double* base;
-  i64 row, size;
-  DEVICE i64 plane() const { return plane_of(size); }
-  DEVICE double* at(int i, int j) const { return base + spread_out<T>(i * row + j); }
-  DEVICE T get(int i, int j) const { return T::load(at(i, j), plane()); }
-  DEVICE S cell(int i, int j) const { return S::load(at(i, j), plane()); }
-  DEVICE void put(int i, int j, T v) const { v.store(at(i, j), plane()); }
-  DEVICE void set(int i, int j, S v) const { v.store(at(i, j), plane()); }
+template <class T> struct Matrix : Table<T> {
   // one number a lane, down the rows of column j
   DEVICE void put_down(int i, int j, int end, T v) const {
     double lanes[T::planes * W];
     v.store(lanes, W);
     for (int l = 0; l < W && i + l < end; ++l)
-      for (int p = 0; p < T::planes; ++p) at(i + l, j)[p * plane()] = lanes[p * W + l];
+      for (int p = 0; p < T::planes; ++p) this->at(i + l, j)[p * this->plane()] = lanes[p * W + l];
   }
 };
 
@@ -49,19 +40,18 @@ template <class T> struct Elimination {
   }
   static DEVICE i64 room(int n) { return T::planes * (2 * matrix_size(n) + vector_rows * row_size(n)); }
 
-  template <class In>
-  DEVICE Range load(const In* arcs, const In* u, const In* v, int N, int n, double spread) {
+  template <class In> DEVICE Range load(Given<In> arcs, int N, int n, double spread) {
     LANES(i, n + 1) word[i] = i;
-    return load_weights<T>(arcs, u, v, N, n, spread, [&](int h, int m, T w) { A.put(h, m, w); M.put(h, m, w); });
+    return load_weights<T>(arcs, N, n, spread, [&](int h, int m, T w) { A.put(h, m, w); M.put(h, m, w); });
   }
 
   // nodes x and y change places in both matrices
   DEVICE void swap_nodes(int x, int y, int n) {
     for (int which = 0; which < 2; ++which) {
       const Matrix<T>& X = which ? M : A;
-      LANES(k, n + 1) { S s = X.cell(x, k); X.set(x, k, X.cell(y, k)); X.set(y, k, s); }
+      LANES(k, n + 1) { S s = X.cell(x, k); X.put_cell(x, k, X.cell(y, k)); X.put_cell(y, k, s); }
       BARRIER();
-      LANES(k, n + 1) { S s = X.cell(k, x); X.set(k, x, X.cell(k, y)); X.set(k, y, s); }
+      LANES(k, n + 1) { S s = X.cell(k, x); X.put_cell(k, x, X.cell(k, y)); X.put_cell(k, y, s); }
       BARRIER();
     }
     if (LEADER) { int w = word[x]; word[x] = word[y]; word[y] = w; }
@@ -91,8 +81,8 @@ template <class T> struct Elimination {
       log_z += log_of(out.primal());
       if (k > 1) least = fmin(least, log_z);
       const S inverse = out.inverse();
-      if (LEADER) vectors.set(INVERSE, k, inverse);
-      LANES(i, k) vectors.set(Q_, i, M.cell(i, k) * inverse);
+      if (LEADER) vectors.put_cell(INVERSE, k, inverse);
+      LANES(i, k) vectors.put_cell(Q_, i, M.cell(i, k) * inverse);
       PACKS(j, k) vectors.put(C_, j, T::pick(lanes_below(j, k), M.get(k, j), T::zero()));
       BARRIER();
       ROWS_PACKS(i, k, j, k) {
@@ -108,4 +98,11 @@ template <class T> struct Elimination {
   // Whether doubles were enough, after run() found trees. The weights of a root that is left out of the outflows are
   // not bounded by the others', but by the inverse of the outflows' product.
   DEVICE bool proven_by(const Range& range, int n) const { return least > -250. && proven(log_z, range.log_bound, n); }
+
+  template <class In> DEVICE Found fill(Given<In> arcs, int N, int n, int single_root, bool must_prove) {
+    const Range range = load(arcs, N, n, must_prove ? spread_for(n) : 0.);
+    if (range.bad) return unfit();
+    const bool some = run(n, single_root);
+    return found(some ? log_z : -infinity(), range.shift, !must_prove || (some && proven_by(range, n)));
+  }
 };

@@ -10,20 +10,10 @@
 // Where arc i -> j, as of node k's level, goes through: a node above k, or 0 if it is direct. All levels at once:
 // w_ij(k) = a_ij + sum over l > k of w_il * w_lj / out_l.
 template <class T> DEVICE int route(const Elimination<T>& e, int i, int j, int k, int n, Stream& random) {
-  typedef typename T::Scalar S;
-  auto through = [&](int l) { return e.M.cell(i, l) * e.vectors.cell(e.INVERSE, l) * e.M.cell(l, j); };
-  S whole = e.A.cell(i, j);
-  for (int l = k + 1; l <= n; ++l) whole = whole + through(l);
-  const double direct = share(e.A.cell(i, j), whole);
-  double left = random.uniform() - direct;
-  int chosen = 0;
-  if (left < 0.) return 0;
-  for (int l = k + 1; l <= n && left >= 0.; ++l) {
-    double part = share(through(l), whole);
-    if (part > 0.) chosen = l;
-    left -= part;
-  }
-  return chosen;
+  const int via = draw_one<typename T::Scalar>(k, n, random.uniform(), [&](int l) {
+    return l == k ? e.A.cell(i, j) : e.M.cell(i, l) * e.vectors.cell(e.INVERSE, l) * e.M.cell(l, j);
+  });
+  return via == k ? 0 : via;
 }
 
 // head, via, mark: n+1 ints each
@@ -69,20 +59,15 @@ template <class T, class In>
 DEVICE bool draw_trees(const In* arcs, Samples samples, double* work, int* order, int* stacks, int N, int n,
                        int single_root, bool must_prove) {
   Elimination<T> e(work, order, n);
-  Range range = e.load(arcs, arcs, arcs, N, n, must_prove ? spread_for(n) : 0.);
-  if (range.bad) return true;
-  BARRIER();
-  const bool some = e.run(n, single_root);
-  if (must_prove && !(some && e.proven_by(range, n))) return false;
-  if (!some) return true;
-  LANES(s, samples.count) {
+  const Found z = e.fill(Given<In>{arcs}, N, n, single_root, must_prove);
+  if (z.some) LANES(s, samples.count) {
     Stream random = samples.random(s);
     int* head = stacks + LANE_NUMBER * 3 * N;
     draw_tree(e, n, single_root, random, head, head + N, head + 2 * N);
     i64* h = samples.of(s);
     for (int i = 1; i <= n; ++i) h[e.word[i]] = e.word[head[i]];
   }
-  return true;
+  return z.enough;
 }
 
 // heads [samples, B, N], drawn by the numbers that follow from seed [1]; -1 where there is no tree.
@@ -92,17 +77,10 @@ KERNEL matrix_tree_sample(const In* arcs, const i64* lengths, const i64* seed, i
   double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
   int* words = orders + SLOT * N;
-  SENTENCES(b, B) {
-    const In* scores = arcs + (i64)b * N * N;
-    const int n = words_in(lengths, b, N);
-    const Samples all{heads, N, *seed, samples, B, b};
-    BARRIER();
-    all.clear();
-    if (n == 0) continue;
-    fast_then_safe<Lin<Pack>>([&](auto numbers, bool must_prove) {
-      return draw_trees<ALGEBRA(numbers)>(scores, all, mine, words, stack, N, n, single_root, must_prove);
-    });
-  }
+  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+    const In* scores = arcs + (i64)all.b * N * N;
+    return draw_trees<ALGEBRA(numbers)>(scores, all, mine, words, stack, N, n, single_root, must_prove);
+  });
 }
 
 EXPORT_TYPES(matrix_tree_sample)

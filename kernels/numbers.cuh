@@ -113,6 +113,7 @@ template <class V_> struct Max {
   DEVICE Max operator+(Max o) const { return Max{choose(o.v > v, o.v, v)}; }
   DEVICE Max normal() const { return *this; }
   DEVICE V value() const { return v; }
+  DEVICE Max primal() const { return *this; }
   static DEVICE Max weight(V x, const V*) { return Max{x}; }
 };
 
@@ -197,7 +198,40 @@ template <class T> struct Ext {
 template <class V, int order> struct Derivative { typedef Dual<typename Derivative<V, order - 1>::type> type; };
 template <class V> struct Derivative<V, 0> { typedef Lin<V> type; };
 
-// log of a scalar that is not negative
+// Numbers in memory.
+template <class T> struct Numbers {
+  typedef typename T::Scalar S;
+  double* base;
+  i64 size;
+  DEVICE double* at(i64 k) const { return base + spread_out<T>(k); }
+  DEVICE T get(i64 k) const { return T::load(at(k), plane_of(size)); }
+  DEVICE S cell(i64 k) const { return S::load(at(k), plane_of(size)); }
+  DEVICE T all(i64 k) const { return T::lift(cell(k)); }  // one number in all lanes
+  DEVICE void put(i64 k, T v) const { v.store(at(k), plane_of(size)); }
+  DEVICE void put_cell(i64 k, S v) const { v.store(at(k), plane_of(size)); }
+};
+// The first ones of a workspace, which then begins after them.
+template <class T> DEVICE Numbers<T> numbers_from(double*& work, i64 size) {
+  Numbers<T> first{work, size};
+  work += T::planes * size;
+  return first;
+}
+
+// The same in rows.
+template <class T> struct Table {
+  typedef typename T::Scalar S;
+  double* base;
+  i64 row, size;
+  DEVICE i64 plane() const { return plane_of(size); }
+  DEVICE double* at(int i, int j) const { return base + spread_out<T>(i * row + j); }
+  DEVICE T get(int i, int j) const { return T::load(at(i, j), plane()); }
+  DEVICE S cell(int i, int j) const { return S::load(at(i, j), plane()); }
+  DEVICE void put(int i, int j, T v) const { v.store(at(i, j), plane()); }
+  DEVICE void put_cell(int i, int j, S v) const { v.store(at(i, j), plane()); }
+};
+
+// log of a scalar that is not negative; over (max, +) it is one already
+DEVICE double log_of(Max<double> x) { return x.v; }
 DEVICE double log_of(Lin<double> x) { return log(x.v); }
 DEVICE double log_of(Ext<Lin<double>> x) { return x.m.v > 0 ? log(x.m.v) + x.e * 0.6931471805599453 : -infinity(); }
 DEVICE bool is_zero(Lin<double> x) { return x.v == 0; }

@@ -3,16 +3,9 @@
 #include "siblings.cuh"
 
 // The outside pass: derivatives of log Z by the inside chart, each cell pulling from the spans that used it.
-template <class T> struct SiblingOutside {
-  Chart<T> R, L, P, Q, X;
-  static constexpr int squares = 3;
-  DEVICE SiblingOutside(double* work, int n) {
-    const i64 size = T::planes * square_size(n);
-    R = first_half<T>(work, n), L = second_half<T>(work, n);
-    P = first_half<T>(work + size, n), Q = second_half<T>(work + size, n);
-    X = first_half<T>(work + 2 * size, n);
-    for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
-  }
+template <class T> struct SiblingOutside : SiblingCharts<T> {
+  typedef SiblingCharts<T> Charts;
+  using Charts::Charts, Charts::R, Charts::L, Charts::P, Charts::Q, Charts::X;
 
   // arc(d, i, right, v): v is the derivative of log Z by the score of the arc i -> i+d if right, else of i+d -> i;
   // row(d, t, i, right, v): by that of the arc and its sibling at distance t
@@ -59,24 +52,12 @@ template <class T> struct SiblingOutside {
 };
 
 template <class T, class In>
-DEVICE bool sum_trees(Parts<In> scores, Parts<In> u, Parts<In> v, double* logz, In* out, In* rows, double* work, int N,
-                      int n, int single_root, bool must_prove) {
+DEVICE bool sum_trees(Parts<In> scores, Parts<In> u, Parts<In> v, Results<In, 2> results, double* work, int N, int n,
+                      int single_root, bool must_prove) {
   SiblingInside<T> in(work, n);
-  BARRIER();
-  Range range = in.load(scores, u, v, N, n, single_root, must_prove ? spread_over(0.5 * n * (n + 1.), n) : 0.);
-  if (range.bad) {  // poison: the caller may not have checked
-    const In nan = (In)(infinity() - infinity());
-    if (LEADER && logz) *logz = nan;
-    if (out) LANES(k, N * N) out[k] = nan;
-    if (rows) LANES(k, N * N * N) rows[k] = nan;
-    return true;
-  }
-  BARRIER();
-  in.run(n);
-  const double log_z = log_of(in.R.cell(n, 0).primal());
-  if (must_prove && !proven(log_z, range.log_bound, n)) return false;
-  if (LEADER && logz) *logz = (log_z > -infinity() ? log_z + range.shift : log_z);
-  if (!out || !(log_z > -infinity())) return true;
+  const Found z = fill(in, scores, u, v, N, n, single_root, must_prove);
+  if (!results.take(z)) return z.enough;
+  In *out = results.out[0], *rows = results.out[1];
   SiblingOutside<T> outside(work + SiblingInside<T>::doubles(n), n);
   BARRIER();
   outside.run(in, n, [&](int d, int i, bool right, T value) {
@@ -106,20 +87,13 @@ KERNEL siblings(const In* arcs, const In* pairs, const In* u, const In* u_pairs,
                 const i64* lengths, double* logz, In* out, In* rows, double* work, i64 work_size, int B, int N,
                 int single_root) {
   double* mine = work + SLOT * work_size;
-  SENTENCES(b, B) {
-    const int n = words_in(lengths, b, N);
-    In *o = out ? out + (i64)b * N * N : nullptr, *r = rows ? rows + (i64)b * N * N * N : nullptr;
-    double* z = logz ? logz + b : nullptr;
-    BARRIER();
-    if (o) LANES(k, N * N) o[k] = (In)0;
-    if (r) LANES(k, N * N * N) r[k] = (In)0;
-    if (n == 0) { if (LEADER && z) *z = 0.; continue; }
+  const i64 square = (i64)N * N;
+  sum_each<order>(Results<In, 2>{logz, {out, rows}, {square, square * N}}, lengths, B, N,
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
     const Parts<In> s = Parts<In>{arcs, pairs}.at(b, N), du = Parts<In>{u, u_pairs}.at(b, N),
                     dv = Parts<In>{v, v_pairs}.at(b, N);
-    fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool must_prove) {
-      return sum_trees<ALGEBRA(numbers)>(s, du, dv, z, o, r, mine, N, n, single_root, must_prove);
-    });
-  }
+    return sum_trees<ALGEBRA(numbers)>(s, du, dv, results, mine, N, n, single_root, must_prove);
+  });
 }
 
 EXPORT_ORDERS(siblings)

@@ -69,23 +69,33 @@ template <class T> DEVICE void put_lanes(Mask valid, T v, double* at, i64 plane)
 // As spread_for, where a word has so many ways to be attached.
 DEVICE double spread_over(double ways, int n) { return n > 1 ? fmax(0., log(ways) - 600. / n) : 0.; }
 
-template <class T> struct SiblingInside {
+// Charts of the inside pass, or of derivatives by it.
+template <class T> struct SiblingCharts {
   Chart<T> R, L, P, Q, X;
-  Triples<T> A, Z;
-  double* tops;  // of each word: its greatest score
   static constexpr int squares = 3;
-  static DEVICE i64 doubles(int n) {
-    return T::planes * (squares * square_size(n) + 2 * triples_size(n)) + chart_row(n);
-  }
-  DEVICE SiblingInside(double* work, int n) {
+  DEVICE SiblingCharts(double* work, int n) {
     const i64 size = T::planes * square_size(n);
     R = first_half<T>(work, n), L = second_half<T>(work, n);
     P = first_half<T>(work + size, n), Q = second_half<T>(work + size, n);
     X = first_half<T>(work + 2 * size, n);
     for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
-    A = triples<T>(work + squares * size, n);
-    Z = triples<T>(work + squares * size + T::planes * triples_size(n), n);
-    tops = work + squares * size + 2 * T::planes * triples_size(n);
+  }
+};
+
+template <class T> struct SiblingInside : SiblingCharts<T> {
+  typedef SiblingCharts<T> Charts;
+  typedef typename T::Scalar S;
+  using Charts::R, Charts::L, Charts::P, Charts::Q, Charts::X, Charts::squares;
+  Triples<T> A, Z;
+  double* tops;  // of each word: its greatest score
+  static DEVICE i64 doubles(int n) {
+    return T::planes * (squares * square_size(n) + 2 * triples_size(n)) + chart_row(n);
+  }
+  DEVICE SiblingInside(double* work, int n) : Charts(work, n) {
+    double* next = work + squares * T::planes * square_size(n);
+    A = triples<T>(next, n);
+    Z = triples<T>(next + T::planes * triples_size(n), n);
+    tops = next + 2 * T::planes * triples_size(n);
   }
 
   // First every word's scores as they are (and what the directions add to them) to their places, then, in place,
@@ -155,15 +165,13 @@ template <class T> struct SiblingInside {
     return team_reduce(mine, Plus{});
   }
 
-  // One number each, as unwinding reads them; there is one entry for all heads g.
-  typedef typename T::Scalar S;
-  DEVICE S r(int d, int i, int) const { return R.cell(d, i); }
-  DEVICE S l(int d, int i, int) const { return L.cell(d, i); }
-  DEVICE S p(int d, int i, int) const { return P.cell(d, i); }
-  DEVICE S q(int d, int i, int) const { return Q.cell(d, i); }
-  DEVICE S x(int d, int i, int) const { return X.cell(d, i); }
+  // As unwinding reads them.
   DEVICE S row_right(int d, int t, int i) const { return A.cell(d, t, i); }
   DEVICE S row_left(int d, int t, int i) const { return Z.cell(d, t, i); }
+  DEVICE S whole(int n) const { return R.cell(n, 0); }
+
+  static DEVICE double ways(double n) { return 0.5 * n * (n + 1.); }
+  static DEVICE bool enough(double log_z, Range range, int n) { return proven(log_z, range.log_bound, n); }
 
   DEVICE void run(int n) {
     PACKS(i, n + 1) { R.put(0, i, n, T::one()); L.put(0, i, n, T::one()); }
@@ -190,3 +198,15 @@ template <class T> struct SiblingInside {
     }
   }
 };
+
+// Fills an inside chart of this program, or of that with grandparents.
+template <class Inside, class Parts>
+DEVICE Found fill(Inside& in, Parts scores, Parts u, Parts v, int N, int n, int single_root, bool must_prove) {
+  BARRIER();
+  const double spread = must_prove ? spread_over(Inside::ways(n), n) : 0.;
+  const Range range = in.load(scores, u, v, N, n, single_root, spread);
+  if (range.bad) return unfit();
+  in.run(n);
+  const double log_z = log_of(in.whole(n).primal());
+  return found(log_z, range.shift, !must_prove || Inside::enough(log_z, range, n));
+}

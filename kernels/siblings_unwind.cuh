@@ -2,18 +2,20 @@
 // sentence down, `choose` saying where. g is the head of a span's head; the program for siblings alone has one entry
 // for all.
 #pragma once
-#include "weights.cuh"
+#include "grandsiblings.cuh"
 
 enum Kind { RIGHT, LEFT, ARC_RIGHT, ARC_LEFT, BETWEEN };  // R, L, P, Q, X
 
 // The summand of split t in a cell; what all of them are multiplied by is left out.
 template <class In> DEVICE typename In::S summand(const In& in, int kind, int d, int i, int g, int t) {
-  if (kind == RIGHT) return in.p(t, i, g) * in.r(d - t, i + t, i);         // t = 1..d
-  if (kind == LEFT) return in.l(t, i, i + d) * in.q(d - t, i + t, g);      // t = 0..d-1, and so below
-  if (kind == BETWEEN) return in.r(t, i, g) * in.l(d - 1 - t, i + t + 1, g);
+  if (kind == RIGHT) return in.P.cell(t, i, g) * in.R.cell(d - t, i + t, i);         // t = 1..d
+  if (kind == LEFT) return in.L.cell(t, i, i + d) * in.Q.cell(d - t, i + t, g);      // t = 0..d-1, and so below
+  if (kind == BETWEEN) return in.R.cell(t, i, g) * in.L.cell(d - 1 - t, i + t + 1, g);
   if (kind == ARC_RIGHT)
-    return in.row_right(d, t, i) * (t == 0 ? in.l(d - 1, i + 1, i) : in.p(t, i, g) * in.x(d - t, i + t, i));
-  return in.row_left(d, t, i) * (t == 0 ? in.r(d - 1, i, i + d) : in.q(t, i + d - t, g) * in.x(d - t, i, i + d));
+    return in.row_right(d, t, i) *
+           (t == 0 ? in.L.cell(d - 1, i + 1, i) : in.P.cell(t, i, g) * in.X.cell(d - t, i + t, i));
+  return in.row_left(d, t, i) *
+         (t == 0 ? in.R.cell(d - 1, i, i + d) : in.Q.cell(t, i + d - t, g) * in.X.cell(d - t, i, i + d));
 }
 
 // heads [n+1]; stack: room for 4 * (n + 4) ints. choose(kind, d, i, g, first, last) returns t. With `alone` every lane
@@ -61,18 +63,29 @@ template <bool alone, class Choose> DEVICE void unwind(int n, i64* heads, int* s
   }
 }
 
-// The best tree of a chart over (max, +). Ties: the smallest split wins.
-template <class In> DEVICE void best_tree(const In& in, int n, i64* heads, int* stack) {
-  unwind<false>(n, heads, stack, [&](int kind, int d, int i, int g, int first, int last) {
-    return team_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, g, t).v; }).index;
-  });
+// The best tree of a sentence. Ties: the smallest split wins.
+template <class Inside, class Parts>
+DEVICE void best_tree(Parts scores, i64* heads, double* work, int* stack, int N, int n, int single_root) {
+  Inside in(work, n);
+  if (fill(in, scores, scores, scores, N, n, single_root, false).some)
+    unwind<false>(n, heads, stack, [&](int kind, int d, int i, int g, int first, int last) {
+      return team_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, g, t).v; }).index;
+    });
 }
 
-// A tree drawn from a chart of sums, by one lane.
-template <class In, class Random> DEVICE void draw_tree(const In& in, int n, i64* heads, int* stack, Random& random) {
-  typedef typename In::S S;
-  unwind<true>(n, heads, stack, [&](int kind, int d, int i, int g, int first, int last) {
-    auto part = [&](int t) { return summand(in, kind, d, i, g, t); };
-    return draw(first, last, sum_of<S>(first, last, part), random.uniform(), part);
-  });
+// Trees drawn for a sentence, each by one lane.
+template <class Inside, class Parts>
+DEVICE bool draw_trees(Parts scores, Samples samples, double* work, int* stacks, int N, int n, int single_root,
+                       bool must_prove) {
+  Inside in(work, n);
+  const Found z = fill(in, scores, scores, scores, N, n, single_root, must_prove);
+  if (z.some) LANES(s, samples.count) {
+    Stream random = samples.random(s);
+    unwind<true>(n, samples.of(s), stacks + LANE_NUMBER * 4 * (N + 4),
+                 [&](int kind, int d, int i, int g, int first, int last) {
+      return draw_one<typename Inside::S>(first, last, random.uniform(),
+                                          [&](int t) { return summand(in, kind, d, i, g, t); });
+    });
+  }
+  return z.enough;
 }

@@ -21,6 +21,13 @@ template <class In> DEVICE Pack scores_at(const In* row, int m, int N) {
 #endif
 }
 
+// Scores, and directions in them that may be null.
+template <class In> struct Given {
+  const In *x, *u, *v;
+  DEVICE Given at(i64 a, i64 b, i64 c) const { return Given{x + a, u ? u + b : u, v ? v + c : v}; }
+  DEVICE Given at(i64 a) const { return at(a, a, a); }
+};
+
 // Which lanes of the pack at m are modifiers that head h may take: 1 <= m <= n, m != h.
 DEVICE Mask may_take(int h, int m, int n) { return lanes_below(m, n + 1) & ~lane_is(m, 0) & ~lane_is(m, h); }
 
@@ -46,14 +53,14 @@ struct Range {
 // Calls put(h, m, T weights) for every head h = 0..n and pack of modifiers m = 0.. of an n-word sentence.
 // `spread` is taken off every score beside the word's own shift (a few nats where n is large, against overflow).
 template <class T, class In, class Put>
-DEVICE Range load_weights(const In* arcs, const In* u, const In* v, int N, int n, double spread, Put put) {
+DEVICE Range load_weights(Given<In> arcs, int N, int n, double spread, Put put) {
   Range mine{0., 0., 0};
   const Pack none = splat<Pack>(-infinity());
   PACKS(m, n + 1) {
     Pack best = none;
     Mask bad = lanes_below(0, 0);
     for (int h = 0; h <= n; ++h) {
-      Pack x = choose(may_take(h, m, n), scores_at(arcs + (i64)h * N, m, N), none);
+      Pack x = choose(may_take(h, m, n), scores_at(arcs.x + (i64)h * N, m, N), none);
       bad |= (x != x) | (x == -none);
       best = choose(x > best, x, best);
     }
@@ -61,10 +68,10 @@ DEVICE Range load_weights(const In* arcs, const In* u, const In* v, int N, int n
     Pack base = T::sums ? choose(best > none, best, Pack{}) + spread : Pack{};
     Pack sum = Pack{};
     for (int h = 0; h <= n; ++h) {
-      Pack x = choose(may_take(h, m, n), scores_at(arcs + (i64)h * N, m, N), none);
+      Pack x = choose(may_take(h, m, n), scores_at(arcs.x + (i64)h * N, m, N), none);
       Pack directions[2] = {Pack{}, Pack{}};
-      if (T::order > 0) directions[0] = choose(x > none, scores_at(u + (T::order > 0 ? (i64)h * N : 0), m, N), Pack{});
-      if (T::order > 1) directions[1] = choose(x > none, scores_at(v + (T::order > 1 ? (i64)h * N : 0), m, N), Pack{});
+      if (T::order > 0) directions[0] = choose(x > none, scores_at(arcs.u + (T::order > 0 ? (i64)h * N : 0), m, N), Pack{});
+      if (T::order > 1) directions[1] = choose(x > none, scores_at(arcs.v + (T::order > 1 ? (i64)h * N : 0), m, N), Pack{});
       T w = T::weight(x - base, directions);
       if (T::sums) sum += w.value();
       put(h, m, w);
@@ -122,27 +129,9 @@ template <class S, class Part> DEVICE int draw(int first, int last, S whole, dou
   }
   return chosen;
 }
-
-// The samples of sentence b: out [count, B, size], by the numbers that follow from the seed.
-struct Samples {
-  i64* out;
-  i64 size, seed;
-  int count, B, b;
-  DEVICE i64 number(int s) const { return (i64)s * B + b; }
-  DEVICE i64* of(int s) const { return out + number(s) * size; }
-  DEVICE Stream random(int s) const { return stream_for(seed, number(s)); }
-  DEVICE double uniform(int s, int i) const { return stream_for(seed, number(s) * size + i).uniform(); }
-  DEVICE void clear() const { LANES(s, count) for (i64 k = 0; k < size; ++k) of(s)[k] = -1; }
-};
-
-// Runs with fast numbers and, where these prove too little, with safe ones: run(Algebra<T>, must_prove) says whether it
-// was enough.
-template <class T> struct Algebra { typedef T type; };
-#define ALGEBRA(numbers) typename decltype(numbers)::type
-template <class Fast, class Run> DEVICE void fast_then_safe(Run run) {
-  if (run(Algebra<Fast>{}, true)) return;
-  BARRIER();
-  run(Algebra<Ext<Fast>>{}, false);
+// The same without the sum known.
+template <class S, class Part> DEVICE int draw_one(int first, int last, double left, Part part) {
+  return draw(first, last, sum_of<S>(first, last, part), left, part);
 }
 
 // A length as given, kept inside the tensor.

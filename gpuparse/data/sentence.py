@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from gpuparse.data.lines import BLANK, COLUMNS, NUMBERS, first_line_of_words, numbers_to, rows_of_words
 from gpuparse.quote import quoted
 
-_COLUMNS = 10
-_STEP = _COLUMNS + 1  # ten fields and the line end
-_BLANK = " \t\r\n"
-_ID = re.compile(r"([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?|(0|[1-9][0-9]{0,8})\.([1-9][0-9]{0,8})")
+_STEP = COLUMNS + 1  # ten fields and the line end
 _HEAD = re.compile(r"0|[1-9][0-9]{0,8}")
-_NUMBERS = [str(number) for number in range(1024)]
 
 
 class ConlluError(ValueError):
     """Something is wrong with CoNLL-U data; the message is one line, ``file:line: what; what to do``."""
+
+
+class _Column:
+    """A column of a sentence."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.__doc__ = number, f"{name} of every word."
+
+    def __get__(self, sentence: Sentence, _: type[Sentence] | None = None) -> list[str]:
+        return sentence._column(self.number)
 
 
 class Sentence:
@@ -79,30 +86,12 @@ class Sentence:
         fields = self._split()
         return (len(fields) + 1) // _STEP if self._rows is None else len(self._rows)
 
-    @property
-    def words(self) -> list[str]:
-        """FORM of every word."""
-        return self._column(1)
-
-    @property
-    def lemmas(self) -> list[str]:
-        """LEMMA of every word."""
-        return self._column(2)
-
-    @property
-    def upos(self) -> list[str]:
-        """UPOS of every word."""
-        return self._column(3)
-
-    @property
-    def xpos(self) -> list[str]:
-        """XPOS of every word."""
-        return self._column(4)
-
-    @property
-    def feats(self) -> list[str]:
-        """FEATS of every word."""
-        return self._column(5)
+    words = _Column(1, "FORM")
+    lemmas = _Column(2, "LEMMA")
+    upos = _Column(3, "UPOS")
+    xpos = _Column(4, "XPOS")
+    feats = _Column(5, "FEATS")
+    deprels = _Column(7, "DEPREL")
 
     @property
     def heads(self) -> list[int]:
@@ -117,11 +106,6 @@ class Sentence:
         return heads
 
     @property
-    def deprels(self) -> list[str]:
-        """DEPREL of every word."""
-        return self._column(7)
-
-    @property
     def misc(self) -> list[str]:
         """MISC of every word."""
         return [value.rstrip("\r") for value in self._column(9)]
@@ -129,7 +113,7 @@ class Sentence:
     @property
     def comments(self) -> list[str]:
         """The comment lines, with their ``#``; of a malformed sentence too."""
-        head = self.text[: _first_line_of_words(self.text)].lstrip("\ufeff")
+        head = self.text[: first_line_of_words(self.text)].lstrip("\ufeff")
         return [line.rstrip("\r") for line in head.split("\n") if line.startswith("#")]
 
     @property
@@ -248,8 +232,8 @@ class Sentence:
         text = self.text
         if not text.isascii():
             self._check_encoding()
-        begin = _first_line_of_words(text)
-        end = text.find("\n", max(begin, len(text.rstrip(_BLANK))))
+        begin = first_line_of_words(text)
+        end = text.find("\n", max(begin, len(text.rstrip(BLANK))))
         if end < 0:
             end = len(text)
         self._parts = (text[:begin], text[end:])
@@ -260,9 +244,9 @@ class Sentence:
         fields = text[begin:end].replace("\n", "\t\n\t").split("\t")
         lines, left = divmod(len(fields) + 1, _STEP)
         ids = fields[::_STEP]
-        ends = fields[_COLUMNS::_STEP].count("\n")  # line ends where they should be: all of them
-        if left or ends != lines - 1 or fields.count("\n") != ends or ids != _numbers_to(lines):
-            self._rows = self._check_lines(text[begin:end].split("\n"))
+        ends = fields[COLUMNS::_STEP].count("\n")  # line ends where they should be: all of them
+        if left or ends != lines - 1 or fields.count("\n") != ends or ids != numbers_to(lines):
+            self._rows = rows_of_words(text[begin:end].split("\n"), self._error)
         if "" in fields[1::_STEP]:
             row = fields[1::_STEP].index("")
             raise self._error(row, "the FORM (column 2) is empty; write _ where there is none")
@@ -275,46 +259,6 @@ class Sentence:
         except UnicodeEncodeError as error:
             line = self.line + self.text.count("\n", 0, error.start)
             raise ConlluError(f"{self.source}:{line}: not UTF-8; convert the file to UTF-8") from None
-
-    def _check_lines(self, lines: list[str]) -> list[int]:
-        """The rows that are words, after a look at every line."""
-        rows: list[int] = []
-        empty = (0, 0)  # the last empty node
-        until = 0  # the end of the last range
-        for row, line in enumerate(lines):
-            columns = line.count("\t") + 1
-            if not line.strip(_BLANK):
-                raise self._error(row, "a blank line inside a sentence; read several sentences with read_conllu")
-            if line.startswith("#"):
-                raise self._error(row, "a comment between words; move it before the first word")
-            if columns != _COLUMNS:
-                what = "column" if columns == 1 else "columns"
-                raise self._error(row, f"{columns} {what} where CoNLL-U has {_COLUMNS}; separate columns by one tab")
-            name = line[: line.index("\t")]
-            match = _ID.fullmatch(name)
-            last = len(rows)
-            if match is None:
-                raise self._error(
-                    row, f"the ID {quoted(name, 40)} is no number, range or empty node; number words from 1"
-                )
-            first, final, whole, part = (int(group) if group else -1 for group in match.groups())
-            if part > 0:
-                expected = empty[1] + 1 if empty[0] == last else 1
-                if (whole, part) != (last, expected):
-                    raise self._error(row, f"the ID {name} where {last}.{expected} is due; number empty nodes in order")
-                empty = (whole, part)
-            elif final > 0:
-                if first != last + 1 or final < first or first <= until:
-                    raise self._error(row, f"the range {name} before word {last + 1}; begin it there, without overlap")
-                until = final
-            elif first != last + 1:
-                raise self._error(row, f"the ID {first} where {last + 1} is due; number the words from 1")
-            else:
-                rows.append(row)
-        if until > len(rows):
-            what = f"a range ends at word {until} but the sentence at word {len(rows)}"
-            raise self._error(len(lines) - 1, f"{what}; correct the range")
-        return rows
 
     def _explain_heads(self, column: list[str]) -> None:
         for word, text in enumerate(column, 1):
@@ -368,27 +312,8 @@ def _no_tree(sentence: Sentence, word: int, what: str) -> ConlluError:
     return ConlluError(f"{where}: {what}; correct HEAD or leave the sentence out")
 
 
-def _first_line_of_words(text: str) -> int:
-    """Where the first line begins that is neither a comment nor blank; the text's length if there is none."""
-    at = 1 if text.startswith("\ufeff") else 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end + 1
-        if text[at] != "#" and text[at:end].strip(_BLANK):
-            return at
-        at = end
-    return len(text)
-
-
-def _numbers_to(count: int) -> list[str]:
-    """``["1", ..., str(count)]``"""
-    while len(_NUMBERS) <= count:
-        _NUMBERS.extend(map(str, range(len(_NUMBERS), 2 * len(_NUMBERS))))
-    return _NUMBERS[1 : count + 1]
-
-
 def _number(value: int) -> str:
-    return _NUMBERS[value] if value < len(_NUMBERS) else str(value)
+    return NUMBERS[value] if value < len(NUMBERS) else str(value)
 
 
 def _check_values(name: str, values: Sequence[str], count: int) -> None:

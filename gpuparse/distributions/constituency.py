@@ -143,16 +143,11 @@ class ConstituencyTrees(GrammarTrees):
     def _expectations(self, name: str) -> dict[str, Tensor]:
         return self._named(*cky.marginals(self.scores, self._index, self.lengths))
 
-    def _detached(self) -> Scores:
-        tags, rules, roots, spans = self._parts()
-        assert tags is not None and rules is not None and roots is not None
-        return tags, rules, roots, spans
-
     def _best(self) -> Int[Tensor, "B rows 4"]:
-        return cky.argmax(self._detached(), self._index, self.lengths)
+        return cky.argmax(self._parts(), self._index, self.lengths)
 
     def _draw(self, num: int) -> Int[Tensor, "num B rows 4"]:
-        return cky.sample(self._detached(), self._index, self.lengths, num)
+        return cky.sample(self._parts(), self._index, self.lengths, num)
 
     def _score(self, value: Int[Tensor, "*S B rows 4"], found: bool = True) -> Float64[Tensor, "*S B"]:
         tags, rules, roots, spans = self.scores

@@ -26,6 +26,7 @@ from gpuparse.dual.steps import Polyak, Step, check_step
 
 Structures = dict[str, Tensor]  # tensors of a batch by name, [B, ..] each
 Penalties = dict[str, Tensor]
+Trace = Float64[Tensor, "K B"]
 Which = Literal["best", "last", "average"]
 CLOSE = 1e-9  # a score this near the bound, by their size, is best
 FAR = 1e6  # what an average counts for against scores
@@ -104,9 +105,9 @@ class Agreement:
     bound: Float64[Tensor, " B"]
     certified: Bool[Tensor, " B"]
     iterations: Int64[Tensor, " B"]
-    duals: Float64[Tensor, "K B"]
-    scores: Float64[Tensor, "K B"]
-    sizes: Float64[Tensor, "K B"]
+    duals: Trace
+    scores: Trace
+    sizes: Trace
     penalties: tuple[Penalties, ...]
     indicators: tuple[Penalties, ...]
     least: tuple[Penalties, ...] = ()

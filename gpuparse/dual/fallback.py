@@ -24,6 +24,7 @@ from gpuparse.proofs import Leaf
 from gpuparse.scores import Scores
 
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
+Scored = Float64[Tensor, " B"]
 NOT_PROVEN = "not proven: the limit of time or nodes"
 
 
@@ -106,11 +107,11 @@ class _Known:
     """What is known of all sentences: the best trees, their scores and bounds, and arcs that are promising."""
 
     heads: Int64[Tensor, "B N"]
-    score: Float64[Tensor, " B"]
-    bound: Float64[Tensor, " B"]
-    certified: Bool[Tensor, " B"]
+    score: Scored
+    bound: Scored
     iterations: Int64[Tensor, " B"]
     branches: Int64[Tensor, " B"]
+    certified: Bool[Tensor, " B"]
     promising: Bool[Tensor, "B N N"]
     leaves: dict[int, tuple[Leaf, ...]] = field(default_factory=dict)
 
@@ -121,7 +122,7 @@ class _Known:
         none = torch.zeros_like(whole.scores.lengths)
         heads = torch.where((score > -torch.inf)[:, None], heads, -1)
         promising = torch.zeros_like(whole.total, dtype=torch.bool)
-        return cls(heads, score, torch.full_like(score, torch.inf), none.bool(), none, none.clone(), promising)
+        return cls(heads, score, torch.full_like(score, torch.inf), none, none.clone(), none.bool(), promising)
 
     def take(self, rows: Int64[Tensor, " K"], found: Agreement, near: Near, owner: DualDecomposition) -> None:
         """Of some sentences what dual decomposition found."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.constituents import score_of, tags_of
 from gpuparse.distributions import ConstituencyTrees, LexicalizedTrees
 from gpuparse.dual.decomposition import Found
-from gpuparse.dual.oracles import Rows, arc_indicators, tag_indicators
+from gpuparse.dual.oracles import OfTensors, arc_indicators, tag_indicators
 from gpuparse.grammars import Grammar
 
 
 @dataclass(frozen=True)
-class Constituents:
+class Constituents(OfTensors):
     """The best tree of a context-free grammar (CKY, O(n^3 R)); ``structures["tree"]``.
 
     Args:
@@ -40,10 +39,6 @@ class Constituents:
     lengths: Int64[Tensor, " B"]
 
     @property
-    def device(self) -> torch.device:
-        return self.tags.device
-
-    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {"tags": tuple(self.tags.shape)}
 
@@ -58,12 +53,9 @@ class Constituents:
         """Scores of trees, without penalties."""
         return score_of(tree, self.grammar, self.tags, self.lengths)
 
-    def take(self, rows: Rows) -> Constituents:
-        return replace(self, tags=self.tags[rows], lengths=self.lengths[rows])
-
 
 @dataclass(frozen=True)
-class Lexicalized:
+class Lexicalized(OfTensors):
     """The best head-lexicalised tree (O(n^4 R)); ``structures["tree"]`` and ``structures["heads"]``.
 
     Args:
@@ -84,10 +76,6 @@ class Lexicalized:
     tags: Float64[Tensor, "B n T"]
     arcs: Float64[Tensor, "B N N"]
     lengths: Int64[Tensor, " B"]
-
-    @property
-    def device(self) -> torch.device:
-        return self.tags.device
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -111,6 +99,3 @@ class Lexicalized:
     def score(self, tree: Int64[Tensor, "B M 5"]) -> Float64[Tensor, " B"]:
         """Scores of trees, without penalties."""
         return self._trees({}).score(tree).double()
-
-    def take(self, rows: Rows) -> Lexicalized:
-        return replace(self, tags=self.tags[rows], arcs=self.arcs[rows], lengths=self.lengths[rows])

@@ -7,7 +7,8 @@ of its children and ``heads`` [B, N, N] what each says of its own head; ``tags``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Float64, Int64
@@ -19,6 +20,9 @@ from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.ops.automata import automata
 from gpuparse.trees import is_word, tree_scores
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Rows = Int64[Tensor, " K"]
 
 
@@ -29,7 +33,23 @@ def arc_indicators(heads: Int64[Tensor, "B N"]) -> Float64[Tensor, "B N N"]:
 
 
 @dataclass(frozen=True)
-class Trees:
+class OfTensors:
+    """An oracle that is made of tensors over the batch, and of what all sentences share (``shared``)."""
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def device(self) -> torch.device:
+        lengths: Tensor = self.lengths  # type: ignore[attr-defined]
+        return lengths.device
+
+    def take(self, rows: Rows) -> Self:
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.shared}
+        return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
+
+
+@dataclass(frozen=True)
+class Trees(OfTensors):
     """First-order trees: the best arborescence (O(n^2)), or the best projective tree (O(n^3)).
 
     Args:
@@ -50,10 +70,6 @@ class Trees:
     names: tuple[str, ...] = ("arcs",)
 
     @property
-    def device(self) -> torch.device:
-        return self.arcs.device
-
-    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return dict.fromkeys(self.names, tuple(self.arcs.shape))
 
@@ -66,12 +82,9 @@ class Trees:
         indicators = arc_indicators(heads)
         return Found(value, dict.fromkeys(self.names, indicators), {"heads": heads})
 
-    def take(self, rows: Rows) -> Trees:
-        return replace(self, arcs=self.arcs[rows], lengths=self.lengths[rows])
-
 
 @dataclass(frozen=True)
-class SecondOrder:
+class SecondOrder(OfTensors):
     """Projective trees with siblings, grandparents, or both (O(n^3) or O(n^4)); scores are float64.
 
     Example:
@@ -89,34 +102,23 @@ class SecondOrder:
     single_root: bool = True
 
     @property
-    def device(self) -> torch.device:
-        return self.arcs.device
-
-    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {"arcs": tuple(self.arcs.shape)}
 
+    def trees(self, arcs: Tensor, siblings: Tensor | None, grandparents: Tensor | None) -> SecondOrderTrees:
+        given: dict[str, Any] = {"single_root": self.single_root, "validate_args": False}
+        return SecondOrderTrees(arcs, self.lengths, siblings=siblings, grandparents=grandparents, **given)
+
     def best(self, penalties: Mapping[str, Tensor]) -> Found:
-        trees = SecondOrderTrees(
-            self.arcs + penalties["arcs"] if penalties else self.arcs,
-            self.lengths,
-            siblings=self.siblings,
-            grandparents=self.grandparents,
-            single_root=self.single_root,
-            validate_args=False,
-        )
+        trees = self.trees(self.arcs + penalties["arcs"] if penalties else self.arcs, self.siblings, self.grandparents)
         heads = trees.argmax
         value = trees._score(heads).double()
         value = torch.where((is_word(self.lengths, heads.shape[1]) & (heads < 0)).any(-1), -torch.inf, value)
         return Found(value, {"arcs": arc_indicators(heads)}, {"heads": heads})
 
-    def take(self, rows: Rows) -> SecondOrder:
-        siblings, grandparents = (None if x is None else x[rows] for x in (self.siblings, self.grandparents))
-        return SecondOrder(self.arcs[rows], self.lengths[rows], siblings, grandparents, self.single_root)
-
 
 @dataclass(frozen=True)
-class HeadAutomata:
+class HeadAutomata(OfTensors):
     """Every node chooses its children and, where there are grandparents, its own head (Koo et al. 2010); nodes need not
     agree with each other. With grandparents alone these are stars, O(n^3) in all; with siblings O(n^3), with both
     O(n^4).
@@ -141,10 +143,6 @@ class HeadAutomata:
     up: Float64[Tensor, "B N N"] | None = None
 
     @property
-    def device(self) -> torch.device:
-        return self.arcs.device
-
-    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         names = ("arcs",) if self.grandparents is None else ("arcs", "heads")
         return dict.fromkeys(names, tuple(self.arcs.shape))
@@ -162,13 +160,9 @@ class HeadAutomata:
             indicators["heads"] = arc_indicators(found.heads)
         return Found(found.values.sum(-1), indicators)
 
-    def take(self, rows: Rows) -> HeadAutomata:
-        some = [None if x is None else x[rows] for x in (self.siblings, self.grandparents, self.up)]
-        return HeadAutomata(self.arcs[rows], self.lengths[rows], some[0], some[1], self.single_root, some[2])
-
 
 @dataclass(frozen=True)
-class Tagger:
+class Tagger(OfTensors):
     """Chains of tags with trigrams.
 
     Args:
@@ -182,13 +176,10 @@ class Tagger:
         tensor([[0, 1, 2]])
     """
 
+    shared = ("trigrams",)
     unary: Float64[Tensor, "B n T"]
     trigrams: Float64[Tensor, "T T T"]
     lengths: Int64[Tensor, " B"]
-
-    @property
-    def device(self) -> torch.device:
-        return self.unary.device
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -201,9 +192,6 @@ class Tagger:
         value = chains._chain_scores(tags.clamp(min=0))
         value = torch.where(tags[:, 0] < 0, -torch.inf, value)
         return Found(value, {"tags": tag_indicators(tags, unary.shape[2])}, {"tags": tags})
-
-    def take(self, rows: Rows) -> Tagger:
-        return Tagger(self.unary[rows], self.trigrams, self.lengths[rows])
 
 
 def tag_indicators(tags: Int64[Tensor, "B n"], T: int) -> Float64[Tensor, "B n T"]:

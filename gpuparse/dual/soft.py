@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
-from gpuparse.distributions import SecondOrderTrees
+from gpuparse.dual.oracles import SecondOrder, Trees
 from gpuparse.dual.parsing import scaled
 from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.scores import Scores
@@ -34,17 +34,8 @@ class SoftOracle(Protocol):
 
 
 @dataclass(frozen=True)
-class SoftTrees:
-    """First-order trees by matrix-tree, or projective ones by inside and outside; indicators ``arcs`` [B, N, N].
-
-    Args:
-        arcs: scores [B, N, N]; they may have a gradient.
-    """
-
-    arcs: Float64[Tensor, "B N N"]
-    lengths: Int64[Tensor, " B"]
-    projective: bool = False
-    single_root: bool = True
+class SoftTrees(Trees):
+    """First-order trees by matrix-tree, or projective ones by inside and outside; their scores may have a gradient."""
 
     def believe(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
         scores = self.arcs + penalties["arcs"] if "arcs" in penalties else self.arcs
@@ -54,25 +45,13 @@ class SoftTrees:
 
 
 @dataclass(frozen=True)
-class SoftSecondOrder:
-    """Projective trees with siblings, grandparents, or both."""
-
-    arcs: Float64[Tensor, "B N N"]
-    lengths: Int64[Tensor, " B"]
-    siblings: Float64[Tensor, "B N N N"] | None = None
-    grandparents: Float64[Tensor, "B N N N"] | None = None
-    single_root: bool = True
+class SoftSecondOrder(SecondOrder):
+    """Projective trees with siblings, grandparents, or both; their scores may have a gradient."""
 
     def believe(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
         scores = self.arcs + penalties["arcs"] if "arcs" in penalties else self.arcs
-        trees = SecondOrderTrees(
-            scores / temperature,
-            self.lengths,
-            siblings=None if self.siblings is None else self.siblings / temperature,
-            grandparents=None if self.grandparents is None else self.grandparents / temperature,
-            single_root=self.single_root,
-            validate_args=False,
-        )
+        pairs = (None if x is None else x / temperature for x in (self.siblings, self.grandparents))
+        trees = self.trees(scores / temperature, *pairs)
         return temperature * trees.log_partition.double(), {"arcs": trees.marginals}
 
 

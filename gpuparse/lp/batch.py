@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,13 +65,9 @@ def under_constraints(
         words,
         asked,
         projective=projective,
-        single_root=single_root,
-        heads=heads,
-        labels=labels,
-        grow=grow,
         time_limit=time_limit,
-        proof=proof,
         final=start is not None,
+        **{"single_root": single_root, "heads": heads, "labels": labels, "grow": grow, "proof": proof},
     )
 
 
@@ -100,15 +97,12 @@ def solve_batch(
     constraints: Sequence[Constraint],
     *,
     projective: bool = False,
-    single_root: bool = True,
-    heads: int = 5,
-    labels: int = 3,
-    grow: bool = True,
     time_limit: float = math.inf,
-    proof: bool = False,
     final: bool = False,
+    **how: Any,
 ) -> Parse:
-    """The best trees under constraints; ``first`` are the certified ones of ``easy_trees``, without any.
+    """The best trees under constraints; ``first`` are the certified ones of ``easy_trees``, without any. ``how``: as
+    for ``best_constrained``.
 
     ``final``: they are those of the scores themselves, proven best or not, and stay where they satisfy the constraints.
     Where nothing satisfies the constraints, or nothing was found in time, the best tree without them stays, without a
@@ -137,14 +131,10 @@ def solve_batch(
             best_constrained,
             table.numpy(),
             words[b],
-            single_root=single_root,
-            heads=heads,
-            labels=labels,
-            grow=grow,
             seconds=time_limit,
             start=start,
             sizes=sizes.numpy(),
-            proof=proof,
+            **how,
         )
         answer = tree = solve(constraints=[*constraints, *always], parts=second)
         if answer.heads is None and second and not final:  # then the best tree without constraints

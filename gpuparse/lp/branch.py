@@ -15,8 +15,9 @@ from itertools import count
 import numpy as np
 
 from gpuparse.lp.grandparents import Bools, Doubles, Ints
-from gpuparse.lp.ppc import Answer, Question, Sentence, Witness
+from gpuparse.lp.ppc import Answer, Question, Sentence
 from gpuparse.lp.solver import Status
+from gpuparse.lp.witness import Witness
 
 Price = Callable[[Question], Answer]
 Score = Callable[[Ints], Doubles]

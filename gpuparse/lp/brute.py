@@ -21,11 +21,12 @@ from gpuparse.lp.grandparents import (
     legal_arcs,
     legal_triples,
 )
-from gpuparse.lp.ppc import WHOLE, Witness
+from gpuparse.lp.ppc import WHOLE
 from gpuparse.lp.ppc_batch import parse_price_cut
 from gpuparse.lp.rounding import REMARKS, best_tree, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import Units, scaled_number, total
+from gpuparse.lp.witness import Witness
 from gpuparse.parse import Parse
 from gpuparse.proofs import Leaf, path_of
 from gpuparse.scores import Scores

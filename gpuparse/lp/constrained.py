@@ -146,3 +146,30 @@ def penalty(violated: Iterable[Row], tree: Tree) -> float:
         if not row.is_hard:
             costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(*tree))
     return sum(costs.values())
+
+
+def as_table(scores: Float3, words: Words) -> Doubles:
+    """A copy without what is never read."""
+    table = np.array(scores, dtype=np.float64)
+    if table.ndim != 3 or table.shape[0] != table.shape[1] or table.shape[2] < 1:
+        raise ValueError(f"scores must have shape [N, N, L], got {list(table.shape)}")
+    N = len(table)
+    if len(words.forms) != N or len(words.tags) != N:
+        raise ValueError(f"words: {len(words.forms) - 1}, but scores are of {N - 1}")
+    if any(not 0 <= number < table.shape[2] for number in words.labels.values()):
+        raise ValueError(f"words: a label's number is not in 0..{table.shape[2] - 1}")
+    table[:, 0] = -np.inf
+    table[np.arange(N), np.arange(N)] = -np.inf
+    wrong = np.argwhere(np.isnan(table) | np.isposinf(table))
+    if len(wrong):
+        place = tuple(wrong[0].tolist())
+        raise ValueError(f"scores{list(place)} is {table[place]}; scores must be finite, or -inf for a forbidden arc")
+    return table
+
+
+def check_options(heads: int, labels: int, seconds: float) -> None:
+    for name, value in (("heads", heads), ("labels", labels)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}; wanted a whole number from 1 on")
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ValueError(f"the time limit is {seconds!r}; wanted seconds from 0 on")

@@ -11,29 +11,18 @@ from typing import Any
 
 from gpuparse.config import parse_toml
 from gpuparse.defaults import READY, ready
-from gpuparse.lp.constraints import (
-    Arcs,
-    Children,
-    Constraint,
-    Coordination,
-    LabelUnder,
-    Leaf,
-    Only,
-    Projective,
-    Soft,
-    Span,
-    Unique,
-)
+from gpuparse.lp import constraints as kinds
+from gpuparse.lp.constraints import Arcs, Constraint, Coordination, Only, Soft, Span
 from gpuparse.lp.constraints.arcs import Arc
 from gpuparse.lp.constraints.base import innermost, matching
 from gpuparse.quote import quoted, shown
 
 KINDS: dict[str, Any] = {
-    "unique": Unique,
-    "children": Children,
-    "leaf": Leaf,
-    "label_under": LabelUnder,
-    "projective": Projective,
+    "unique": kinds.Unique,
+    "children": kinds.Children,
+    "leaf": kinds.Leaf,
+    "label_under": kinds.LabelUnder,
+    "projective": kinds.Projective,
     "coordination": Coordination,
     "arcs": Arcs,
     "span": Span,
@@ -117,7 +106,7 @@ def _wanted(made: Constraint) -> str | None:
     """What to give to a constraint that asks for nothing."""
     if getattr(made, "labels", None) == frozenset():
         return "labels"
-    if isinstance(made, Children) and not made.at_least and made.at_most is None:
+    if isinstance(made, kinds.Children) and not made.at_least and made.at_most is None:
         return "at_least, at_most or exactly"
     if isinstance(made, Arcs) and not (made.required or made.forbidden):
         return "required or forbidden"
@@ -131,7 +120,7 @@ def labels_of(constraint: Constraint) -> frozenset[str]:
     inner = innermost(constraint)
     if isinstance(inner, Arcs):
         return frozenset(label for _, _, label in (*inner.required, *inner.forbidden) if label is not None)
-    if isinstance(inner, LabelUnder):
+    if isinstance(inner, kinds.LabelUnder):
         return frozenset({inner.label})
     return getattr(inner, "labels", None) or frozenset()
 

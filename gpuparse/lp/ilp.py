@@ -16,27 +16,26 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count, product
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuparse import certificates
 from gpuparse.lp.check import as_constraints
-from gpuparse.lp.constrained import Constrained, Float3, Sentence, Tree
+from gpuparse.lp.constrained import Constrained, Float3, Sentence, Tree, as_table, check_options
 from gpuparse.lp.constraints import Constraint, Words
 from gpuparse.lp.cycles import cycles, fractional_cycles, pairs
+from gpuparse.lp.ilp_proof import Path, leaf_of
 from gpuparse.lp.master import Master
-from gpuparse.lp.master import masks as _masks
-from gpuparse.lp.rows import Box, Row
+from gpuparse.lp.rows import Row
 from gpuparse.lp.second_order import SecondOrder
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import SIZE, first_horizon, next_horizon
-from gpuparse.proofs import NEVER, Leaf, path_of
+from gpuparse.proofs import Leaf
 
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 WHOLE = 1e-6  # how near to a whole number a value counts as one
 LIKELY = 5  # heads of a word; a cycle of two words by such is ruled out at once
@@ -83,8 +82,8 @@ def best_constrained(
         >>> found.heads, found.score, found.certified
         ([-1, 0, 1], 0.0, True)
     """
-    table = _as_scores(scores, words)
-    _check_options(heads, labels, seconds)
+    table = as_table(scores, words)
+    check_options(heads, labels, seconds)
     constraints = as_constraints(constraints)
     for constraint in constraints:
         constraint.check(words)
@@ -110,33 +109,6 @@ def _solve(sentence: Sentence, heads: int, labels: int, grow: bool, start: Tree 
         horizon = None if answer.certified and answer.heads is not None else search.next_horizon()
         if horizon is None or time.monotonic() > sentence.end:
             return answer
-
-
-def _as_scores(scores: Float3, words: Words) -> Doubles:
-    """A copy without what is never read."""
-    table = np.array(scores, dtype=np.float64)
-    if table.ndim != 3 or table.shape[0] != table.shape[1] or table.shape[2] < 1:
-        raise ValueError(f"scores must have shape [N, N, L], got {list(table.shape)}")
-    N = len(table)
-    if len(words.forms) != N or len(words.tags) != N:
-        raise ValueError(f"words: {len(words.forms) - 1}, but scores are of {N - 1}")
-    if any(not 0 <= number < table.shape[2] for number in words.labels.values()):
-        raise ValueError(f"words: a label's number is not in 0..{table.shape[2] - 1}")
-    table[:, 0] = -np.inf
-    table[np.arange(N), np.arange(N)] = -np.inf
-    wrong = np.argwhere(np.isnan(table) | np.isposinf(table))
-    if len(wrong):
-        place = tuple(wrong[0].tolist())
-        raise ValueError(f"scores{list(place)} is {table[place]}; scores must be finite, or -inf for a forbidden arc")
-    return table
-
-
-def _check_options(heads: int, labels: int, seconds: float) -> None:
-    for name, value in (("heads", heads), ("labels", labels)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}; wanted a whole number from 1 on")
-    if not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ValueError(f"the time limit is {seconds!r}; wanted seconds from 0 on")
 
 
 class _Search:
@@ -195,7 +167,7 @@ class _Search:
                 closed.append((path, self.paid))
         if self.sentence.proof:
             closed += [(path, paid) for *_, path, paid in open_]
-            self.leaves = tuple(self._leaf(path, paid) for path, paid in closed)
+            self.leaves = tuple(leaf_of(self.sentence, self._master, path, paid) for path, paid in closed)
         self.bound = max(left, -open_[0][0] if open_ else -math.inf)
         if self.sentence.tree is None and self.bound == -math.inf:
             return self._infeasible()
@@ -237,41 +209,6 @@ class _Search:
         if short < math.inf:  # else a word has no head
             self.paid = self._master.price(ray * (16 * self.N * self.horizon / short), self.forbidden).paid
         return True
-
-    def _leaf(self, path: Path, paid: Doubles) -> Leaf:
-        """A branch as a proof has it: arcs take over from pairs what these are worth at most, less what rows of pairs
-        say of that; cycles and the root are priced anew."""
-        sentence, N, L = self.sentence, self.N, self.scores.shape[2]
-        y = np.zeros((N, N))
-        for part in sentence.parts:
-            y += np.where(np.isneginf(part.most), NEVER, part.most)
-        rows: list[tuple[float, float, float, float, float]] = []
-        boxes: list[tuple[int, float, Box]] = []
-        for row, price in self._master.priced_rows(paid).items():
-            if row in sentence.of_parts:
-                kind, (first, *rest) = sentence.of_parts[row].parts.kind, row.boxes
-                child = [rest[0] if math.isinf(row.weight) else first] if kind == "grandparents" else row.boxes
-                for box in child:
-                    for arc in product(box.heads or (), box.words or ()):
-                        y[arc] -= price * box.weight
-            elif row not in sentence.cycles and row not in sentence.own:
-                boxes += [(len(rows), box.weight, box) for box in row.boxes]
-                rows.append((row.low, row.high, row.weight, 0.0, price))
-        masks = [
-            _masks([getattr(box, name) for *_, box in boxes], n)
-            for name, n in (("heads", N), ("words", N), ("labels", L))
-        ]
-        numbers = np.array([r for r, *_ in boxes], dtype=np.int64), np.array([w for _, w, _ in boxes], dtype=np.float64)
-        of_rows = np.array(rows, dtype=np.float64).reshape(-1, 5)
-        return replace(
-            Leaf(path_of(path), y),
-            rows=of_rows,
-            box_row=numbers[0],
-            box_weight=numbers[1],
-            box_heads=masks[0],
-            box_words=masks[1],
-            box_labels=masks[2],
-        )
 
     def _split(self, weights: Doubles | None) -> Iterator[tuple[tuple[int, int, int, int], Bools]]:
         """Two branches: the step to each, and what is forbidden in it; none where only one labelled tree is left. One

@@ -23,11 +23,12 @@ from torch import Tensor
 
 from gpuparse.lp.branch import Path, branch_and_bound, offer_tree
 from gpuparse.lp.grandparents import Doubles, Ints, Polytope, allowed
-from gpuparse.lp.ppc import NONE, Answer, Question, Sentence, Witness
+from gpuparse.lp.ppc import NONE, Answer, Question, Sentence
 from gpuparse.lp.pricing import Pricing
 from gpuparse.lp.rounding import REMARKS, rounded
 from gpuparse.lp.solver import Status
 from gpuparse.lp.units import MOST, Units, scaled_number, total
+from gpuparse.lp.witness import Witness
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.parse import Parse
 from gpuparse.proofs import NEVER, Leaf, path_of

@@ -9,7 +9,7 @@ from torch.nn.functional import embedding
 
 from gpuparse.config import ScorerConfig
 from gpuparse.data.batches import Batch, Tokens
-from gpuparse.data.tagging import TagVocabulary
+from gpuparse.data.tagging import TagBatch, TagVocabulary
 from gpuparse.data.vocab import PAD, UNKNOWN, Vocabulary
 from gpuparse.nn.dropout import drop_vectors
 
@@ -83,3 +83,13 @@ def _table(size: int, width: int) -> nn.Embedding | None:
         # What training never sees stays without a vector, as if it had been dropped.
         table.weight[UNKNOWN] = table.weight[PAD] = 0
     return table
+
+
+def token_vectors(
+    batch: Batch | TagBatch, embedding: nn.Module | None, pretrained: nn.Module | None
+) -> Float[Tensor, "B N D"]:
+    """Those of an embedding and of a pretrained encoder side by side, or of one of them."""
+    parts = [] if embedding is None else [embedding(batch)]
+    if pretrained is not None:
+        parts.append(pretrained([forms[1:] for forms in batch.texts], batch.words.device))
+    return torch.cat(parts, -1)

@@ -13,7 +13,7 @@ from gpuparse.data.batches import Batch
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.nn.biaffine import BiaffineArcs, BiaffineLabels
 from gpuparse.nn.dropout import SentenceDropout
-from gpuparse.nn.embedding import TokenEmbedding
+from gpuparse.nn.embedding import TokenEmbedding, token_vectors
 from gpuparse.nn.encoder import BiLSTM
 from gpuparse.nn.trilinear import Trilinear
 from gpuparse.scores import Scores
@@ -76,12 +76,7 @@ class NeuralScorer(nn.Module):
 
     def encode(self, batch: Batch) -> Float[Tensor, "B N D"]:
         """One vector a node."""
-        parts = []
-        if self.embedding is not None:
-            parts.append(self.embedding(batch))
-        if self.pretrained is not None:
-            parts.append(self.pretrained([forms[1:] for forms in batch.texts], batch.words.device))
-        return self.dropout(self.encoder(torch.cat(parts, -1), batch.lengths))
+        return self.dropout(self.encoder(token_vectors(batch, self.embedding, self.pretrained), batch.lengths))
 
     def forward(self, batch: Batch) -> Scored:
         x = self.encode(batch)

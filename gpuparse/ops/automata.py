@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import Backend, Kernel, Long
-from gpuparse.ops.launch import NUMBERS, kernels_for, launch
+from gpuparse.ops.launch import NUMBERS, check_like, kernels_for, launch
 from gpuparse.ops.library import define, takes_kernels
 
 Outputs = tuple[Tensor, Tensor, Tensor]
@@ -140,6 +140,4 @@ def _check(
         if x.dtype not in NUMBERS:
             found = str(x.dtype).removeprefix("torch.")
             raise ValueError(f"{name} must be float32 or float64, got {found}; convert it")
-    if lengths.dtype != torch.int64 or lengths.shape != (B,) or lengths.device != down.device:
-        found = f"{str(lengths.dtype).removeprefix('torch.')} {list(lengths.shape)} on {lengths.device}"
-        raise ValueError(f"lengths must be int64 {[B]} on {down.device}, got {found}")
+    check_like("lengths", lengths, torch.int64, (B,), down.device)

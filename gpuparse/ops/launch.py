@@ -19,6 +19,14 @@ def kernels_for(arcs: Tensor) -> Backend:
     return backend
 
 
+def check_like(name: str, x: Tensor, dtype: torch.dtype, shape: Sequence[int], device: torch.device) -> None:
+    """Raise ValueError if a tensor is not of that type and shape, and there."""
+    if x.dtype != dtype or x.shape != torch.Size(shape) or x.device != device:
+        found = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)} on {x.device}"
+        wanted = f"{str(dtype).removeprefix('torch.')} {list(shape)} on {device}"
+        raise ValueError(f"{name} must be {wanted}, got {found}")
+
+
 def check_lengths(lengths: Tensor, scores: Tensor) -> None:
     """Kernels take them as they are."""
     if lengths.dtype != torch.int64 or lengths.shape != scores.shape[:1]:

@@ -12,8 +12,9 @@ ours.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 from jaxtyping import Float, Float64, Int, Int32, Int64
@@ -21,17 +22,36 @@ from torch import Tensor
 
 from gpuparse import plain
 from gpuparse.backend import Backend, Kernel, Long
-from gpuparse.ops.launch import NUMBERS, kernels_for, launch
+from gpuparse.ops.launch import NUMBERS, check_like, kernels_for, launch
 from gpuparse.ops.library import define, takes_kernels, traced
-from gpuparse.plain.pricing import Score
+from gpuparse.plain.pricing import Cube, Score, Square
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SUMS, AT_ONCE, CODES = 8, 16, 14  # of pricing.cuh
 KINDS = {"dense": 0, "trilinear": 1, "templates": 2}
 LISTED = 3
+
+Listed = Float64[Tensor, "B room"]
+Counts = Int64[Tensor, " B"]
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
 DUALS = ("ceiling", "floor", "kappa", "over_g", "over_c")
 
-Square = Float64[Tensor, "B N N"]
-Outputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+class Question(TypedDict):
+    """What ``price`` is asked."""
+
+    ceiling: Square
+    floor: Square
+    kappa: Square
+    over_g: Square
+    over_c: Square
+    known: Cube
+    tolerance: float
+    room: int
 
 
 @dataclass(frozen=True)
@@ -144,12 +164,12 @@ class Priced:
     """
 
     triples: Int32[Tensor, "B room 3"]
-    score: Float64[Tensor, "B room"]
-    r: Float64[Tensor, "B room"]
+    score: Listed
+    r: Listed
     worst: Float64[Tensor, "B N"]
-    count: Int64[Tensor, " B"]
-    looked: Int64[Tensor, " B"]
-    scored: Int64[Tensor, " B"]
+    count: Counts
+    looked: Counts
+    scored: Counts
 
 
 def launch_pricing(
@@ -208,20 +228,7 @@ _price_op = define(
 )
 
 
-def price(
-    scorer: Scorer,
-    lengths: Int64[Tensor, " B"],
-    *,
-    ceiling: Square,
-    floor: Square,
-    kappa: Square,
-    over_g: Square,
-    over_c: Square,
-    known: Float64[Tensor, "B N N N"],
-    tolerance: float,
-    room: int,
-    backend: Backend | None = None,
-) -> Priced:
+def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **asked: Unpack[Question]) -> Priced:
     """Triples whose reduced cost is above the tolerance and cannot be paid for by the spare slack of the arc (g, p).
 
     Args:
@@ -244,47 +251,30 @@ def price(
     for a score that is not known, is above the tolerance, unless those of (g, p) together are not above what it has to
     spare. Candidates are scored, and the same is asked once more.
     """
-    duals = ceiling, floor, kappa, over_g, over_c
-    _check(lengths, duals, known, tolerance, room)
-    _check_scorer(scorer, known)
+    _check(lengths, asked)
+    _check_scorer(scorer, asked["known"])
     if backend is None and not takes_kernels(scorer.values, "pricing"):
-        return _price_plainly(scorer.score, lengths, duals, known, tolerance, room)
+        return Priced(*plain.pricing.price(scorer.score, lengths, **asked))
     tensors = scorer.values, scorer.second, scorer.third, scorer.index, scorer.relations
-    args = KINDS[scorer.kind], scorer.rank, *tensors, lengths, list(duals), known, tolerance, room
-    return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*args, backend)))
+    return _run((KINDS[scorer.kind], scorer.rank, *tensors), lengths, asked, backend)
 
 
-def _price_plainly(
-    score: Score, lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance: float, room: int
-) -> Priced:
-    ceiling, floor, kappa, over_g, over_c = duals
-    return Priced(*plain.pricing.price(score, lengths, ceiling, floor, kappa, over_g, over_c, known, tolerance, room))
+def _run(scorer: Sequence[Any], lengths: Tensor, asked: Mapping[str, Any], backend: Backend | None) -> Priced:
+    known = asked["known"]
+    args = [*scorer, lengths, [asked[name] for name in DUALS], known, asked["tolerance"], asked["room"]]
+    return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*[*args, backend])))
 
 
-def price_listed(
-    score: Score,
-    lengths: Int64[Tensor, " B"],
-    *,
-    ceiling: Square,
-    floor: Square,
-    kappa: Square,
-    over_g: Square,
-    over_c: Square,
-    known: Float64[Tensor, "B N N N"],
-    tolerance: float,
-    room: int,
-    backend: Backend | None = None,
-) -> Priced:
+def price_listed(score: Score, lengths: Counts, *, backend: Backend | None = None, **asked: Unpack[Question]) -> Priced:
     """The same for scores that no kernel knows: ``score`` (``Parts.score``) is called once, with all that is to be
     scored. Waits for the device."""
-    duals = ceiling, floor, kappa, over_g, over_c
-    _check(lengths, duals, known, tolerance, room)
+    _check(lengths, asked)
+    known, room = asked["known"], asked["room"]
     if backend is None and not takes_kernels(known, "pricing"):
-        return _price_plainly(score, lengths, duals, known, tolerance, room)
+        return Priced(*plain.pricing.price(score, lengths, **asked))
 
     def listed(room: int) -> Priced:
-        args = LISTED, 0, None, None, None, None, None, lengths, list(duals), known, tolerance, room
-        return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*args, backend)))
+        return _run((LISTED, 0, *[None] * 5), lengths, {**asked, "room": room}, backend)
 
     found = listed(room)
     most = int(found.count.max()) if len(lengths) else 0
@@ -301,22 +291,19 @@ def price_listed(
     return replace(again, scored=scored)
 
 
-def _check(lengths: Tensor, duals: tuple[Tensor, ...], known: Tensor, tolerance: float, room: int) -> None:
+def _check(lengths: Tensor, asked: Mapping[str, Any]) -> None:
     """Raise ValueError where shapes, dtypes, devices or numbers do not fit."""
+    known, tolerance, room = asked["known"], asked["tolerance"], asked["room"]
     shape, device = known.shape, known.device
     if len(shape) != 4 or not shape[1] == shape[2] == shape[3] >= 2:
         raise ValueError(f"known must have shape [B, N, N, N] with N = words + 1 >= 2, got {list(shape)}")
     if not known.is_contiguous():
         raise ValueError("known must be contiguous, as scores are written into it; make it so before the first call")
     square = shape[:3]
-    for i, x in enumerate((*duals, known)):
-        like = square if i < len(duals) else shape
-        if x.dtype != torch.float64 or x.shape != like or x.device != device:
-            name, found = (*DUALS, "known")[i], f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)} on {x.device}"
-            raise ValueError(f"{name} must be float64 {list(like)} on {device}, got {found}")
-    if lengths.dtype != torch.int64 or lengths.shape != shape[:1] or lengths.device != device:
-        found = f"{str(lengths.dtype).removeprefix('torch.')} {list(lengths.shape)} on {lengths.device}"
-        raise ValueError(f"lengths must be int64 {list(shape[:1])} on {device}, got {found}")
+    for name in DUALS:
+        check_like(name, asked[name], torch.float64, square, device)
+    check_like("known", known, torch.float64, shape, device)
+    check_like("lengths", lengths, torch.int64, shape[:1], device)
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be 0 or more, got {tolerance}")
     if room < 0:

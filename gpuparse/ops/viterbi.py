@@ -86,34 +86,31 @@ def launch_dense(
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor]:
     B, n, T = unary.shape
-    tags = torch.empty(B, n, dtype=torch.int64, device=unary.device)
-    score = torch.empty(B, dtype=torch.float64, device=unary.device)
+    outputs = _like_answer(unary)
     doubles = n * (whole(M * T) + PAD)
     launch(
         backend or kernels_for(unary),
         Kernel("viterbi", NUMBERS[unary.dtype], int(rows.dim() > 2)),
-        [unary.contiguous(), rows, columns, row_max, lengths.contiguous(), tags, score],
+        [unary.contiguous(), rows, columns, row_max, lengths.contiguous(), *outputs],
         sentences=B,
         nodes=M * T,
         work=n * M * T * T // 8,
         doubles=doubles,
         tail=[Long(doubles), M, rows.shape[-1], B, n, T],
     )
-    return tags, score
+    return outputs
 
 
 def launch_forward(
     unary: Tensor, rows: Tensor, row_max: Tensor, row_min: Tensor, lengths: Tensor, backend: Backend | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     B, n, T = unary.shape
-    tags = torch.empty(B, n, dtype=torch.int64, device=unary.device)
-    score = torch.empty(B, dtype=torch.float64, device=unary.device)
-    counts = torch.empty(B, 4, dtype=torch.int64, device=unary.device)
+    outputs = _like_counted(unary)
     doubles, ints = n * (whole(T) + PAD), (n + 1) * T + n
     launch(
         backend or kernels_for(unary),
         Kernel("viterbi_forward", NUMBERS[unary.dtype]),
-        [unary.contiguous(), rows, row_max, row_min, lengths.contiguous(), tags, score, counts],
+        [unary.contiguous(), rows, row_max, row_min, lengths.contiguous(), *outputs],
         sentences=B,
         nodes=T,
         work=n * T * 4,
@@ -121,7 +118,7 @@ def launch_forward(
         ints=(ints,),
         tail=[Long(doubles), Long(ints), rows.shape[-1], B, n, T],
     )
-    return tags, score, counts
+    return outputs
 
 
 def launch_averaged(
@@ -135,14 +132,12 @@ def launch_averaged(
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     B, n, T = unary.shape
-    tags = torch.empty(B, n, dtype=torch.int64, device=unary.device)
-    score = torch.empty(B, dtype=torch.float64, device=unary.device)
-    counts = torch.empty(B, 4, dtype=torch.int64, device=unary.device)
+    outputs = _like_counted(unary)
     doubles, ints = (4 * n + 4) * (whole(T) + PAD) + whole(2 * n), (n + 2) * T + 4 * n
     launch(
         backend or kernels_for(unary),
         Kernel("viterbi_averaged", NUMBERS[unary.dtype]),
-        [unary.contiguous(), rows, columns, row_max, column_max, lengths.contiguous(), tags, score, counts],
+        [unary.contiguous(), rows, columns, row_max, column_max, lengths.contiguous(), *outputs],
         sentences=B,
         nodes=T,
         work=n * T * 8,
@@ -150,7 +145,7 @@ def launch_averaged(
         ints=(ints,),
         tail=[Long(doubles), Long(ints), rows.shape[-1], initial, B, n, T],
     )
-    return tags, score, counts
+    return outputs
 
 
 def launch_beam(
@@ -164,15 +159,12 @@ def launch_beam(
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     B, n, T = unary.shape
-    tags = torch.empty(B, n, dtype=torch.int64, device=unary.device)
-    score = torch.empty(B, dtype=torch.float64, device=unary.device)
-    counts = torch.empty(B, 4, dtype=torch.int64, device=unary.device)
-    bound = torch.empty(B, dtype=torch.float64, device=unary.device)
+    outputs = _like_bounded(unary)
     doubles, ints = (n + 1) * (whole(T) + PAD), n * beam + n
     launch(
         backend or kernels_for(unary),
         Kernel("viterbi_beam", NUMBERS[unary.dtype], int(rows.dim() > 2)),
-        [unary.contiguous(), rows, row_max, row_min, column_max, lengths.contiguous(), tags, score, counts, bound],
+        [unary.contiguous(), rows, row_max, row_min, column_max, lengths.contiguous(), *outputs],
         sentences=B,
         nodes=T,
         work=n * T * beam // 2,
@@ -180,7 +172,7 @@ def launch_beam(
         ints=(ints,),
         tail=[Long(doubles), Long(ints), rows.shape[-1], beam, B, n, T],
     )
-    return tags, score, counts, bound
+    return outputs
 
 
 def _like_answer(unary: Tensor, *_: object) -> tuple[Tensor, Tensor]:

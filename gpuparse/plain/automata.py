@@ -10,16 +10,13 @@ from gpuparse.plain.second_order import sibling_mask
 from gpuparse.plain.semiring import NEG_INF, arc_mask, word_mask
 
 SUMS = 8  # of automata.cuh
+Arcs = Float[Tensor, "B N N"]
+Pairs = Float[Tensor, "B N N N"] | None
 
 
 @torch.no_grad()
 def automata(
-    down: Float[Tensor, "B N N"],
-    up: Float[Tensor, "B N N"] | None,
-    siblings: Float[Tensor, "B N N N"] | None,
-    grandparents: Float[Tensor, "B N N N"] | None,
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
+    down: Arcs, up: Arcs | None, siblings: Pairs, grandparents: Pairs, lengths: Int64[Tensor, " B"], single_root: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As ``gpuparse.ops.automata.automata``: children, heads and values."""
     B, N = down.shape[:2]

@@ -9,13 +9,12 @@ and left before right; the last number of a tag's row is -1, and rows past the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 
-from gpuparse.plain import generic
 from gpuparse.plain.generic import _draw
 from gpuparse.plain.semiring import NEG_INF, logsumexp, maximum
 
@@ -103,15 +102,6 @@ def log_partition(scores: Scores, grammar: Tensor, lengths: Int64[Tensor, " B"])
     top = torch.where(inside, top, 0.0)
     _, at_root = _inside((scores[0].double() - top[:, :, None], *scores[1:]), grammar, lengths, False)
     return torch.where(lengths > 0, logsumexp(at_root, 1) + top.sum(1), 0.0)
-
-
-def derivative(
-    scores: Scores, grammar: Tensor, lengths: Int64[Tensor, " B"], directions: Sequence[Sequence[Tensor | None]] = ()
-) -> list[Tensor]:
-    """Derivatives of log Z by the scores that there are, all but one of them along `directions`: without directions
-    the probabilities of all parts. Differentiable if an input is; zeros for a sentence without a tree."""
-    found = generic.derivative(lambda s, n: log_partition(s, grammar.clone(), n), masks, scores, lengths, directions)
-    return [x for x in found if x is not None]
 
 
 Choose = Callable[[Float[Tensor, "M ways"]], Int64[Tensor, " M"]]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpuparse.plain.semiring import NEG_INF, arc_mask, clean, word_mask
 
+Arcs = Float[Tensor, "B N N"]
 LogPartition = Callable[[Tensor, Tensor, bool], Tensor]
 """(arcs [B, N, N], lengths [B], single_root) -> log Z [B], differentiable."""
 
@@ -64,14 +65,14 @@ def derivative(
     return [None if s is None else next(results) for s in scores]
 
 
-def _derivative(
-    log_partition: LogPartition,
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
-    *directions: Float[Tensor, "B N N"],
-) -> Float[Tensor, "B N N"]:
-    """The same by the arcs alone."""
+def marginals(
+    log_partition: LogPartition, arcs: Arcs, lengths: Int64[Tensor, " B"], single_root: bool, *directions: Arcs
+) -> Arcs:
+    """Probability of every arc: the gradient of log Z, or with directions its derivative along these. Zeros for a
+    sentence without a tree.
+
+    Right to rounding in the absolute: an arc that is in no tree may get some 1e-16 instead of 0.
+    """
     (found,) = derivative(
         lambda scores, lengths: log_partition(scores[0], lengths, single_root),
         lambda scores, lengths: [arc_mask(lengths, scores[0].shape[-1])],
@@ -83,40 +84,7 @@ def _derivative(
     return found
 
 
-def marginals(
-    log_partition: LogPartition,
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
-) -> Float[Tensor, "B N N"]:
-    """Probability of every arc, [B, N, N]: the gradient of log Z. Zeros for a sentence without a tree.
-
-    Right to rounding in the absolute: an arc that is in no tree may get some 1e-16 instead of 0.
-    """
-    return _derivative(log_partition, arcs, lengths, single_root)
-
-
-def hvp(
-    log_partition: LogPartition,
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
-    v: Float[Tensor, "B N N"],
-) -> Float[Tensor, "B N N"]:
-    """Derivative of the marginals along v, [B, N, N]: the Hessian of log Z times v."""
-    return _derivative(log_partition, arcs, lengths, single_root, v)
-
-
-def third(
-    log_partition: LogPartition,
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
-    u: Float[Tensor, "B N N"],
-    v: Float[Tensor, "B N N"],
-) -> Float[Tensor, "B N N"]:
-    """Third derivative of log Z along u and v, [B, N, N]."""
-    return _derivative(log_partition, arcs, lengths, single_root, u, v)
+hvp = third = marginals  # along one direction, and along two
 
 
 def _draw(p: Float[Tensor, "S N"]) -> Int64[Tensor, " S"]:
@@ -226,13 +194,7 @@ def lawler_murty(solve: Solve, lengths: Int64[Tensor, " B"], nodes: int, k: int)
     return torch.stack(ranks)
 
 
-def topk(
-    argmax: Argmax,
-    arcs: Float[Tensor, "B N N"],
-    lengths: Int64[Tensor, " B"],
-    single_root: bool,
-    k: int,
-) -> Int64[Tensor, "k B N"]:
+def topk(argmax: Argmax, arcs: Arcs, lengths: Int64[Tensor, " B"], single_root: bool, k: int) -> Int64[Tensor, "k B N"]:
     """The k best trees, heads [k, B, N], best first; -1 for ranks that do not exist."""
     nodes = arcs.shape[-1]
     w = clean(arcs, lengths)

@@ -7,7 +7,7 @@ with the head word h, outside of it the same trees below the head h (hooks). Wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,19 +163,6 @@ def _inside(
 def log_partition(scores: Scores, rules: Rules, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, " B"]:
     """log Z in float64; -inf where there is no tree."""
     return _inside(scores, rules, lengths, _log_sums)
-
-
-def derivative(
-    scores: Scores, rules: Rules, lengths: Int64[Tensor, " B"], along: Sequence[Tensor | None] | None = None
-) -> list[Tensor]:
-    """Derivatives of log Z by the scores, those of rules [B, R] and roots [B, S] for each sentence: the expected
-    numbers of each. With ``along`` (directions of these shapes, or None), their derivatives along it. Differentiable if
-    an input is; zeros for a sentence without a tree."""
-    tags, arcs, by_rule, roots = scores
-    each = tags, arcs, by_rule.expand(len(lengths), -1), roots.expand(len(lengths), -1)
-    directions = () if along is None else (along,)
-    found = generic.derivative(lambda s, n: log_partition(s, rules, n), masks, each, lengths, directions)
-    return [x for x in found if x is not None]
 
 
 def masks(scores: Scores, lengths: Int64[Tensor, " B"]) -> list[Bool[Tensor, "*shape"]]:

@@ -68,20 +68,12 @@ def train(
         3
     """
     _check_task(config, "parse")
-    _train(config, directory, train, dev, resume, overwrite, device, report)
+    _train(config, directory, device, train, dev, resume, overwrite, report)
     return Parser.load(directory, own_device(device))
 
 
 def train_tagger(
-    config: Config,
-    directory: Path | str,
-    *,
-    train: Iterable[Sentence] | None = None,
-    dev: Iterable[Sentence] | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: torch.device | str = "cpu",
-    report: Report | None = None,
+    config: Config, directory: Path | str, *, device: torch.device | str = "cpu", **options: Any
 ) -> Tagger:
     """Train a tagger and keep the best one, by accuracy on the dev data, in a directory; all as for a parser.
 
@@ -98,19 +90,19 @@ def train_tagger(
         3
     """
     _check_task(config, "tag")
-    _train(config, directory, train, dev, resume, overwrite, device, report)
+    _train(config, directory, device, **options)
     return Tagger.load(directory, own_device(device))
 
 
 def _train(
     config: Config,
     directory: Path | str,
-    train: Iterable[Sentence] | None,
-    dev: Iterable[Sentence] | None,
-    resume: bool,
-    overwrite: bool,
     device: torch.device | str,
-    report: Report | None,
+    train: Iterable[Sentence] | None = None,
+    dev: Iterable[Sentence] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    report: Report | None = None,
 ) -> None:
     """Leave a trained model in the directory."""
     directory, device = Path(directory), own_device(device)

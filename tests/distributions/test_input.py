@@ -19,13 +19,13 @@ from gpuparse import (
     Scores,
     SecondOrderTrees,
     TagChains,
-    Transitions,
     TrigramChains,
     bp,
     decode,
     mst,
     viterbi,
 )
+from gpuparse.chain import Transitions
 from gpuparse.parts import DenseParts
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpuparse.config import ScorerConfig
 from gpuparse.data.tagging import TagBatch, TagVocabulary
 from gpuparse.nn.dropout import SentenceDropout
-from gpuparse.nn.embedding import TokenEmbedding
+from gpuparse.nn.embedding import TokenEmbedding, token_vectors
 from gpuparse.nn.encoder import BiLSTM
 from gpuparse.nn.tagging.scorer import ChainScorer
 
@@ -29,10 +28,5 @@ class BiLSTMTagScorer(ChainScorer):
         self.linear = nn.Linear(self.encoder.out_features, len(vocabulary.tags))
 
     def forward(self, batch: TagBatch) -> Float[Tensor, "B n T"]:
-        parts = []
-        if self.embedding is not None:
-            parts.append(self.embedding(batch))
-        if self.pretrained is not None:
-            parts.append(self.pretrained([forms[1:] for forms in batch.texts], batch.words.device))
-        x = self.dropout(self.encoder(torch.cat(parts, -1), batch.lengths))
+        x = self.dropout(self.encoder(token_vectors(batch, self.embedding, self.pretrained), batch.lengths))
         return self.linear(x[:, 1:]).float()  # the root has no tag

@@ -1,0 +1,106 @@
+// What kernels do with a batch, sentence by sentence: sums over structures, the best one, samples.
+#pragma once
+#include "weights.cuh"
+
+// Runs with fast numbers and, where these prove too little, with safe ones: run(Algebra<T>, must_prove, given...) says
+// whether it was enough.
+template <class T> struct Algebra { typedef T type; };
+#define ALGEBRA(numbers) typename decltype(numbers)::type
+template <class Fast, class Run, class... Given> DEVICE void fast_then_safe(Run run, Given... given) {
+  if (run(Algebra<Fast>{}, true, given...)) return;
+  BARRIER();
+  run(Algebra<Ext<Fast>>{}, false, given...);
+}
+
+// What an inside pass found.
+struct Found {
+  double log_z;
+  bool bad, enough, some;  // a NaN or +inf was read; the numbers' range was enough; and there is a structure
+};
+DEVICE Found unfit() { return Found{0., true, true, false}; }
+// `shift` is what weights were shifted by in log Z.
+DEVICE Found found(double log_z, double shift, bool enough) {
+  const bool some = log_z > -infinity();
+  return Found{some ? log_z + shift : log_z, false, enough, enough && some};
+}
+
+// Results of sums: log Z [B] and arrays [B, size], null where not wanted.
+template <class In, int arrays> struct Results {
+  double* logz;
+  In* out[arrays];
+  i64 size[arrays];
+  DEVICE Results of(i64 b) const {
+    Results mine = *this;
+    if (logz) mine.logz += b;
+    for (int k = 0; k < arrays; ++k)
+      if (out[k]) mine.out[k] += b * size[k];
+    return mine;
+  }
+  DEVICE void fill(In value) const {
+    for (int k = 0; k < arrays; ++k)
+      if (In* to = out[k]) LANES(i, (int)size[k]) to[i] = value;
+  }
+  DEVICE void put(double log_z) const { if (LEADER && logz) *logz = log_z; }
+  // Puts log Z; whether derivatives are there and wanted.
+  DEVICE bool take(Found z) const {
+    if (z.bad) {  // poison: the caller may not have checked
+      const In nan = (In)(infinity() - infinity());
+      put(nan);
+      fill(nan);
+    } else if (z.enough) {
+      put(z.log_z);
+    }
+    return z.some && out[0];
+  }
+};
+
+// sum(numbers, must_prove, b, n, results) as fast_then_safe runs it, for every sentence b of n > 0 words; results are
+// its own, and zero. A sentence has fewer words than `nodes`.
+template <int order, class In, int arrays, class Sum>
+DEVICE void sum_each(Results<In, arrays> all, const i64* lengths, int B, int nodes, Sum sum) {
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, nodes);
+    const Results<In, arrays> results = all.of(b);
+    BARRIER();
+    results.fill((In)0);
+    if (n == 0) { results.put(0.); continue; }
+    fast_then_safe<typename Derivative<Pack, order>::type>(sum, b, n, results);
+  }
+}
+
+// find(b, n, to) for every sentence b of n > 0 words; to [size] of out [B, size] is its own, and -1.
+template <class Find> DEVICE void best_each(i64* out, int size, const i64* lengths, int B, int nodes, Find find) {
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, nodes);
+    i64* to = out + (i64)b * size;
+    BARRIER();
+    LANES(k, size) to[k] = -1;
+    if (n > 0) find(b, n, to);
+  }
+}
+
+// The samples of sentence b: out [count, B, size], by the numbers that follow from the seed.
+struct Samples {
+  i64* out;
+  i64 size, seed;
+  int count, B, b;
+  DEVICE i64 number(int s) const { return (i64)s * B + b; }
+  DEVICE i64* of(int s) const { return out + number(s) * size; }
+  DEVICE Stream random(int s) const { return stream_for(seed, number(s)); }
+  DEVICE double uniform(int s, int i) const { return stream_for(seed, number(s) * size + i).uniform(); }
+  DEVICE void clear() const { LANES(s, count) for (i64 k = 0; k < size; ++k) of(s)[k] = -1; }
+};
+
+// draw(numbers, must_prove, samples, n) as fast_then_safe runs it, for every sentence samples.b of n > 0 words; its
+// samples are -1.
+template <class Draw>
+DEVICE void sample_each(i64* out, i64 size, const i64* seed, int count, const i64* lengths, int B, int nodes, Draw draw) {
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, nodes);
+    const Samples samples{out, size, *seed, count, B, b};
+    BARRIER();
+    samples.clear();
+    if (n == 0) continue;
+    fast_then_safe<Lin<Pack>>(draw, samples, n);
+  }
+}
