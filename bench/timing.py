@@ -24,7 +24,7 @@ from torch import Tensor
 
 import gpuparse as gp
 from bench.output import LOG, OUT, PROJECT, figure, show
-from gpuparse import backend
+from gpuparse.ops import backend
 
 Result = TypeVar("Result")
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse import backend
+from gpuparse.ops import backend
 from gpuparse.render import ROOT, tree_text
 
 WORDS = ["We", "saw", "the", "man", "on", "the", "hill", "with", "binoculars"]

@@ -10,9 +10,9 @@ from typing import Any
 from conllu import tree
 from mutate import field, mutated, piece, refusal
 
-from gpuparse.defaults import READY
+from gpuparse.decoding.ilp.files import KINDS, constraints_of, unknown_labels
 from gpuparse.lp import Constraint, Words
-from gpuparse.lp.files import KINDS, constraints_of, unknown_labels
+from gpuparse.system.defaults import READY
 
 NAME = "constraints"
 COUNT = 80_000

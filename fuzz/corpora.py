@@ -9,7 +9,7 @@ from pathlib import Path
 from conllu import case, document
 from mutate import refusal
 
-from gpuparse.corpus import Failure, parse_corpus
+from gpuparse.cli.corpus import Failure, parse_corpus
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence

@@ -23,8 +23,8 @@ from gpuparse.data import check_tree
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.batches import collate
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.train import checkpoint
 from gpuparse.train.gradient import GradientLearner
 from gpuparse.train.tagging import tag_vocabulary

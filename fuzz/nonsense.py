@@ -13,8 +13,8 @@ from torch.distributions import kl_divergence
 
 import gpuparse as gp
 from gpuparse import bp
-from gpuparse.chain import Transitions
-from gpuparse.parts import DenseParts
+from gpuparse.decoding.parts import DenseParts
+from gpuparse.decoding.viterbi import Transitions
 
 GRAMMAR = gp.Grammar(
     ("N", "S"), 1, *map(torch.tensor, ([1, 1], [0, 1], [0, 0], [0, 0])), torch.zeros(2), torch.zeros(2)

@@ -19,7 +19,7 @@ from certificates import MOST, WAYS, Form, instance, parts_of, total, trees
 from mutate import refusal
 
 import gpuparse as gp
-from gpuparse.proofs import NAMES, Leaf, Proof
+from gpuparse.decoding.proofs import NAMES, Leaf, Proof
 
 NAME = "proofs"
 COUNT = 10_000

@@ -12,7 +12,7 @@ from mutate import changed_json, field, mutated, refusal
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging.vocab import TagVocabulary
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.files import parse_json
+from gpuparse.system.files import parse_json
 
 NAME = "vocabularies"
 COUNT = 30_000

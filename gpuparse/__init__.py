@@ -1,7 +1,7 @@
 """gpuparse: dependency parsing as structured inference over batched PyTorch tensors.
 
 ``__all__`` has the names that most programs want. What else there is has its own module: ``gpuparse.data`` and
-``gpuparse.train``, ``gpuparse.lp`` (constraints), ``gpuparse.dual``, ``gpuparse.bp``, ``gpuparse.chain``,
+``gpuparse.train``, ``gpuparse.lp`` (constraints), ``gpuparse.dual``, ``gpuparse.bp``, ``gpuparse.decoding.viterbi``,
 ``gpuparse.evaluate``, ``gpuparse.render``. Everything is imported when it is first asked for, torch too.
 """
 
@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from gpuparse import startup
+from gpuparse.system import startup
 
 __version__ = "0.1.0"
 
@@ -37,9 +37,13 @@ if startup.is_command():
 
 if TYPE_CHECKING:
     from gpuparse.bp import BeliefPropagation as BeliefPropagation
-    from gpuparse.chain.viterbi import viterbi
-    from gpuparse.checking import verify
-    from gpuparse.decoding import decode
+    from gpuparse.decoding.methods import decode
+    from gpuparse.decoding.parse import Parse
+    from gpuparse.decoding.proofs import Proof as Proof
+    from gpuparse.decoding.scores import Scores
+    from gpuparse.decoding.spanning import mst
+    from gpuparse.decoding.verifying import verify
+    from gpuparse.decoding.viterbi import viterbi
     from gpuparse.distributions import (
         ConstituencyTrees,
         LexicalizedTrees,
@@ -50,27 +54,23 @@ if TYPE_CHECKING:
         TrigramChains,
     )
     from gpuparse.dual import DualDecomposition as DualDecomposition
-    from gpuparse.grammars import Grammar
-    from gpuparse.parse import Parse
-    from gpuparse.parser import Parser
-    from gpuparse.proofs import Proof as Proof
-    from gpuparse.scores import Scores
-    from gpuparse.spanning import mst
-    from gpuparse.tagger import Tagger
+    from gpuparse.models.parser import Parser
+    from gpuparse.models.tagger import Tagger
+    from gpuparse.structures.grammars import Grammar
 else:  # a type checker would take any name for one that is there
     _HOMES = dict.fromkeys((name for name in __all__ if name.endswith(("Trees", "Chains"))), "distributions") | {
         "BeliefPropagation": "bp",
         "DualDecomposition": "dual",
-        "Grammar": "grammars",
-        "Parse": "parse",
-        "Parser": "parser",
-        "Proof": "proofs",
-        "Scores": "scores",
-        "Tagger": "tagger",
-        "decode": "decoding",
-        "mst": "spanning",
-        "verify": "checking",
-        "viterbi": "chain.viterbi",
+        "Grammar": "structures.grammars",
+        "Parse": "decoding.parse",
+        "Parser": "models.parser",
+        "Proof": "decoding.proofs",
+        "Scores": "decoding.scores",
+        "Tagger": "models.tagger",
+        "decode": "decoding.methods",
+        "mst": "decoding.spanning",
+        "verify": "decoding.verifying",
+        "viterbi": "decoding.viterbi",
     }
 
     def __getattr__(name: str) -> object:

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 
 import tomli_w
 
-from gpuparse.files import read_file
-from gpuparse.quote import quoted, shown
+from gpuparse.system.files import read_file
+from gpuparse.system.quote import quoted, shown
 
 if sys.version_info >= (3, 11):
     import tomllib

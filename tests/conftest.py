@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuparse.backend.cpu import find_compiler
 from gpuparse.data import Sentence
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.ops.backend.cpu import find_compiler
 
 GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>

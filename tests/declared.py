@@ -12,9 +12,9 @@ from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.ops.cky import CKY
 from gpuparse.ops.family import Family
 from gpuparse.ops.lexical import LEXICAL
+from gpuparse.ops.plain.cky import index_rules
+from gpuparse.ops.plain.lexical import Rules
 from gpuparse.ops.second_order import SECOND_ORDER
-from gpuparse.plain.cky import index_rules
-from gpuparse.plain.lexical import Rules
 
 
 class Kind(NamedTuple):

@@ -21,9 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
-from gpuparse import plain
 from gpuparse.distributions import TagChains, TrigramChains
 from gpuparse.lp import violates
+from gpuparse.ops import plain
 from gpuparse.ops.automata import automata
 from tests.lp.some import constraints, sentence
 

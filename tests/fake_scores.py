@@ -12,10 +12,10 @@ import sys
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from gpuparse.decoding import METHODS, decode
+from gpuparse.decoding.methods import METHODS, decode
+from gpuparse.decoding.parts import KINDS, Kind
+from gpuparse.decoding.scores import Scores
 from gpuparse.nn.trilinear import Trilinear
-from gpuparse.parts import KINDS, Kind
-from gpuparse.scores import Scores
 from tests.fake_cuda import expect, gradient
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.decoding.parts import DenseParts, Parts, legal_triples
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops.pricing import Priced, Scorer
-from gpuparse.parts import DenseParts, Parts, legal_triples
 from tests.nn import templates_oracle as oracle
 
 INF = float("inf")

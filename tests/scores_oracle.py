@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from gpuparse.parts import DenseParts, legal_triples
-from gpuparse.scores import Scores
+from gpuparse.decoding.parts import DenseParts, legal_triples
+from gpuparse.decoding.scores import Scores
 from tests.oracle import never_read, random_instance
 
 NAN, NEG_INF = math.nan, -math.inf

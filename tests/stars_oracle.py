@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gpuparse import plain
+from gpuparse.decoding.parts import legal_triples
+from gpuparse.ops import plain
 from gpuparse.ops.automata import Stars
-from gpuparse.parts import legal_triples
-from gpuparse.plain.semiring import arc_mask
+from gpuparse.structures.masks import arc_mask
 
 INF = float("inf")
 

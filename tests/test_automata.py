@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from gpuparse.decoding.scores import Scores
 from gpuparse.ops.automata import Stars, automata
-from gpuparse.scores import Scores
 from tests.oracle import all_trees
 from tests.stars_oracle import DTYPES, INF, KINDS, Given, by_plain, enumerated, equal, some_scores, star_of, star_value
 

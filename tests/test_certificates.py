@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.certificates import UNIT, is_proven, rounding
+from gpuparse.decoding.certificates import UNIT, is_proven, rounding
 from tests.fuzz_cases import outcomes_of
 from tests.oracle import all_trees
 

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import gpuparse as gp
-from gpuparse.proofs import NAMES, Leaf, Proof, path_of
-from gpuparse.rows_paid import pay_rows
+from gpuparse.decoding.proofs import NAMES, Leaf, Proof, path_of
+from gpuparse.decoding.rows_paid import pay_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 

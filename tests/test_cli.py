@@ -11,7 +11,8 @@ from importlib import metadata
 import pytest
 from typer.testing import CliRunner
 
-from gpuparse import __version__, backend, cli, selftest
+from gpuparse import __version__, cli
+from gpuparse.ops import backend, selftest
 
 
 def machine(**changes):

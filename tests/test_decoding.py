@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gpuparse.decoding import METHODS, Parse, decode
+from gpuparse.decoding.methods import METHODS, Parse, decode
+from gpuparse.decoding.parts import DenseParts
+from gpuparse.decoding.scores import Scores
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order
-from gpuparse.parts import DenseParts
-from gpuparse.scores import Scores
 from gpuparse.train.objectives import structured_hinge
 from tests.oracle import all_trees, has_crossing, is_tree, never_read, random_instance
 from tests.scores_oracle import random_scores

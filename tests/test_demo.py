@@ -10,7 +10,7 @@ import torch
 from rich.cells import cell_len
 
 import gpuparse as gp
-from gpuparse import demo
+from gpuparse.cli import demo
 from gpuparse.config import Config
 from gpuparse.data.artificial import builtin_treebank
 from gpuparse.data.conllu import Sentence, read_conllu

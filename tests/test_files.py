@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse import files
-from gpuparse.files import is_there, read_file, read_json, write_bytes, write_json
+from gpuparse.system import files
+from gpuparse.system.files import is_there, read_file, read_json, write_bytes, write_json
 
 OLD, NEW = b"old\n", b"new " * 100
 
@@ -78,7 +78,7 @@ import os, signal, sys, types
 from pathlib import Path
 sys.modules["gpuparse"] = types.ModuleType("gpuparse")
 sys.modules["gpuparse"].__path__ = [{str(Path(files.__file__).parent)!r}]
-from gpuparse import files
+from gpuparse.system import files
 path = Path(sys.argv[1])
 """
 

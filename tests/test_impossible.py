@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.impossible import without_impossible
+from gpuparse.decoding.impossible import without_impossible
 from tests.oracle import all_trees
 
 MASKS = (-math.inf, -1e20, torch.finfo(torch.float32).min)

@@ -20,9 +20,9 @@ from gpuparse.cli import app
 from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.nn import saved as saved_models
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
 from gpuparse.train.tagging import tag_vocabulary
 
 TINY = [

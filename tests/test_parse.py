@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gpuparse.decoding import decode
-from gpuparse.parse import Parse
+from gpuparse.decoding.methods import decode
+from gpuparse.decoding.parse import Parse
 from tests.scores_oracle import random_scores
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from gpuparse.parts import KINDS, DenseParts, Kind, legal_pairs, legal_triples
+from gpuparse.decoding.parts import KINDS, DenseParts, Kind, legal_pairs, legal_triples
 from tests.oracle import all_trees
 
 kinds = pytest.mark.parametrize("kind", KINDS)

@@ -13,9 +13,9 @@ from gpuparse.data import Sentence
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.lp import Children
-from gpuparse.parser import Parser
-from gpuparse.pipeline import Pipeline
-from gpuparse.tagger import Tagger
+from gpuparse.models.parser import Parser
+from gpuparse.models.pipeline import Pipeline
+from gpuparse.models.tagger import Tagger
 from gpuparse.train.tagging import tag_vocabulary
 from tests.train.small import TINY
 

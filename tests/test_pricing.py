@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from gpuparse import plain
+from gpuparse.decoding.parts import DenseParts, TakenParts, legal_triples
+from gpuparse.ops import plain
 from gpuparse.ops.pricing import Priced, Scorer, price, price_listed
-from gpuparse.parts import DenseParts, TakenParts, legal_triples
 from tests.pricing_oracle import DTYPES, INF, KINDS, by_loop, copied, equal, scorer_of, some_duals, some_parts
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gpuparse.quote import MOST, quoted, shown
+from gpuparse.system.quote import MOST, quoted, shown
 
 
 def nested(depth: int) -> list[object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuparse import room
+from gpuparse.system import room
 
 CPU = torch.device("cpu")
 

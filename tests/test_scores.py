@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.parts import DenseParts, Kind
-from gpuparse.scores import Scores
+from gpuparse.decoding.parts import DenseParts, Kind
+from gpuparse.decoding.scores import Scores
 from tests.oracle import all_trees, never_read
 from tests.scores_oracle import NAN, generator, random_scores, score_by_hand
 

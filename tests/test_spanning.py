@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse import plain
+from gpuparse.ops import plain
+from gpuparse.structures.masks import word_mask
 from tests.oracle import Enumeration, is_tree, never_read, random_instance
 
 NEG_INF, NAN = -math.inf, math.nan
@@ -31,7 +32,7 @@ def total(arcs: Tensor, heads: Tensor) -> Tensor:
 
 def check_trees(heads: Tensor, lengths: Tensor, single_root: bool) -> None:
     assert heads.dtype == torch.int64
-    word = plain.semiring.word_mask(lengths, heads.shape[1])
+    word = word_mask(lengths, heads.shape[1])
     assert torch.equal(heads >= 0, word)
     assert bool((heads <= lengths[:, None]).all())
     assert bool(is_tree(heads).all())

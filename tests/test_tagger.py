@@ -12,9 +12,9 @@ from gpuparse.data import ConlluError, Sentence
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.tagging import TAG_SETS, TagSet
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
-from gpuparse.tags import chain_scores
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
+from gpuparse.structures.tags import chain_scores
 from gpuparse.train.tagging import tag_vocabulary
 from tests.train.small import TINY
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gpuparse.tensors import MOST_HEADER, Outline, check_outlines, not_finite, read_header, read_tensors
+from gpuparse.system.tensors import MOST_HEADER, Outline, check_outlines, not_finite, read_header, read_tensors
 
 SMALL = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(4, dtype=torch.int64), "c": torch.zeros(0, 5)}
 

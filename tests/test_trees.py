@@ -12,8 +12,8 @@ from torch import Tensor
 
 import gpuparse as gp
 import gpuparse.ops.family
-from gpuparse import trees
 from gpuparse.distributions import TreeDistribution
+from gpuparse.structures import trees
 from tests import oracle
 from tests.oracle import all_trees, never_read, random_instance
 

@@ -27,8 +27,8 @@ from bench.parsers import Sums, scored_batches
 from bench.registry import TREEBANKS, Args, Measured, Option, Suite, Timed, languages, repeats, threads, whole
 from bench.suites.bp_models import FIRST, LANGUAGES, MODELS, SECOND, WEAKER, run
 from bench.timing import Case, Contender, measure, timed
-from gpuparse.bp.parsing import believe, best_trees
 from gpuparse.data.conllu import read_conllu
+from gpuparse.decoding.bp.parsing import believe, best_trees
 from gpuparse.train.treebank import is_projective
 
 LENGTHS = (10, 20, 30, 40, 50, 60, 70, 80)

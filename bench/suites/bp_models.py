@@ -20,11 +20,11 @@ from bench.parsers import Sums, scored_batches
 from bench.registry import Args
 from bench.timing import timed
 from gpuparse import bp
-from gpuparse.bp.parsing import best_trees, factors_of
 from gpuparse.config import Config
 from gpuparse.data.batches import Batch, shuffled_batches
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import Sentence
+from gpuparse.decoding.bp.parsing import best_trees, factors_of
 from gpuparse.train.distributed import Processes
 from gpuparse.train.gradient import GradientLearner
 from gpuparse.train.objectives import SCHEDULE, label_loss

@@ -20,7 +20,7 @@ from bench.output import LOG, show_records, titled
 from bench.parsers import Sums, fresh, options, scored
 from bench.registry import TIME_LIMIT, Args, Measured, Option, Suite, Timed, whole
 from bench.timing import timed
-from gpuparse.proofs import Proof
+from gpuparse.decoding.proofs import Proof
 
 # kind of parser, method, options
 Way = tuple[str, str, dict[str, Any]]

@@ -16,9 +16,9 @@ from bench.models import ENGLISH, train, treebank_file
 from bench.output import RESULTS, plot, show_records
 from bench.registry import Args, Measured, effort
 from bench.timing import Case, Contender, measure
-from gpuparse.chain import Tagging, Transitions
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import Sentence
+from gpuparse.decoding.viterbi import Tagging, Transitions
 
 CONFIG = "english_tag.toml"
 DENSE = "Viterbi"

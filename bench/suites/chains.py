@@ -24,7 +24,7 @@ from bench.registry import QUICK, TREEBANKS, Args, Measured, Option, Suite, Time
 from bench.suites import chain_taggers as taggers
 from bench.suites.chain_taggers import AVERAGED, DENSE, SWEEP, Scored
 from bench.timing import Case, Contender, measure
-from gpuparse.chain import Transitions
+from gpuparse.decoding.viterbi import Transitions
 
 TITLE = f"{DENSE} over torch-struct, 50 tags, n=25, B=64"
 

@@ -27,9 +27,9 @@ from bench.registry import Args, Measured, Option, Suite, Timed, seconds, whole
 from bench.suites import dual_joint
 from bench.suites.dual_tables import report_dependencies, report_koo, report_soft, report_tagger
 from bench.timing import Case, Contender, measure, timed
+from gpuparse.cli.demo import QUICK
 from gpuparse.config import Config
 from gpuparse.data.artificial import builtin_treebank
-from gpuparse.demo import QUICK
 from gpuparse.evaluate import evaluate
 from gpuparse.train import train
 

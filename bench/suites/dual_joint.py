@@ -18,18 +18,18 @@ from bench.output import LOG
 from bench.parsers import encoded, scores_of
 from bench.registry import Args
 from bench.suites.dual_tables import Convergence
-from gpuparse.constituents import tags_of
 from gpuparse.data.batches import batches_by_length
 from gpuparse.data.brackets import Constituent
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.constituents import lexicalise_sentence, name_rows, tree_of
 from gpuparse.data.grammar import CountedModels, Trigrams, read_models
 from gpuparse.data.sentence import Sentence
+from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
+from gpuparse.decoding.dual.joint import constituents_and_dependencies
+from gpuparse.decoding.dual.oracles import Tagger, tag_indicators
 from gpuparse.dual import Agreement, DualDecomposition, Found
-from gpuparse.dual.grammars import Constituents, Lexicalized
-from gpuparse.dual.joint import constituents_and_dependencies
-from gpuparse.dual.oracles import Tagger, tag_indicators
 from gpuparse.evaluate.brackets import bracket_scores
+from gpuparse.structures.constituents import tags_of
 
 ITERATIONS = 50
 LIMITS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40, 50)
@@ -62,7 +62,7 @@ class EdgeTagger:
 
 
 def parse_and_tag(parser: Constituents, tagger: EdgeTagger) -> DualDecomposition:
-    """As ``gpuparse.dual.joint.parse_and_tag``, with a tagger that knows where sentences begin and end."""
+    """As ``gpuparse.decoding.dual.joint.parse_and_tag``, with a tagger that knows where sentences begin and end."""
 
     def primal(found: Sequence[Found], rows: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         tree = found[0].structures["tree"]

@@ -17,8 +17,8 @@ from bench.bars import Bar, none_of
 from bench.output import LOG, OUT, figure, show
 from bench.registry import QUICK, Args, Measured, Option, Suite, Timed, at_least, effort, repeats, seconds, threads
 from bench.timing import Case, Contender, Results, agreeing, in_fresh_process, measure, memory_growth, show_cases
-from gpuparse.plain import eisner, generic, matrix_tree
-from gpuparse.plain import mst as plain_mst
+from gpuparse.ops.plain import eisner, generic, matrix_tree
+from gpuparse.ops.plain import mst as plain_mst
 
 warnings.filterwarnings("ignore", module="torch_struct")
 try:

@@ -24,7 +24,7 @@ from bench.bars import Bar, none_of
 from bench.commands import COMMAND, TINY, failure, settings
 from bench.output import LOG, Problem, show
 from bench.registry import Args, Measured, Option, Suite, at_least, whole
-from gpuparse.corpus.output import progress_of
+from gpuparse.cli.corpus.output import progress_of
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.conllu import write_conllu
 from gpuparse.train.checkpoint import NAME, read_position

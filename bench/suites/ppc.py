@@ -19,8 +19,8 @@ from bench.parsers import LANGUAGES, Sums, fresh, options, pairs, scored, train_
 from bench.registry import TIME_LIMIT, Args, Measured, Option, Suite, Timed, whole
 from bench.suites.ppc_tables import Results, report1, report2, report3
 from bench.timing import timed
-from gpuparse.lp.grandparents import POLYTOPES
-from gpuparse.parts import legal_triples
+from gpuparse.decoding.parts import legal_triples
+from gpuparse.decoding.ppc.grandparents import POLYTOPES
 
 
 def decode(scores: gp.Scores, method: str, **options: Any) -> tuple[gp.Parse, float]:

@@ -29,12 +29,12 @@ from bench.timing import timed
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.batches import collate
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.defaults import BATCH_WORDS
-from gpuparse.lp import pricing
+from gpuparse.decoding.parts import Parts
+from gpuparse.decoding.ppc import pricing
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops.pricing import Priced, Scorer, code, price
-from gpuparse.parts import Parts
+from gpuparse.system.defaults import BATCH_WORDS
 
 MUST, TOLERANCE, CLOSE, FOUND = 10.0, 1e-6, 1e-3, 0.1
 WAYS = ("numpy, listed", "numpy, products")

@@ -12,8 +12,8 @@ from bench.output import show
 from bench.registry import Args, Measured, Option, Suite, Timed, repeats, threads, whole
 from bench.timing import Case, Contender, measure
 from gpuparse.ops import second_order
-from gpuparse.plain import second_order as plain
-from gpuparse.plain.second_order import Scores
+from gpuparse.ops.plain import second_order as plain
+from gpuparse.ops.plain.second_order import Scores
 
 FAMILIES = ("siblings", "grandparents", "both")
 DTYPES = (torch.float32, torch.float64)

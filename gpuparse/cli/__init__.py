@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gpuparse import __version__, startup
+from gpuparse import __version__
 from gpuparse.cli.common import reason, say
 from gpuparse.cli.evaluate import evaluate
 from gpuparse.cli.info import info
@@ -18,7 +18,8 @@ from gpuparse.cli.render import render
 from gpuparse.cli.sample import sample
 from gpuparse.cli.tag import tag
 from gpuparse.cli.train import train
-from gpuparse.streams import STDOUT, naming
+from gpuparse.system import startup
+from gpuparse.system.streams import STDOUT, naming
 
 app = typer.Typer(
     add_completion=False,

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from gpuparse.quote import MOST, shown, visible
-from gpuparse.streams import STDOUT, naming
+from gpuparse.system.quote import MOST, shown, visible
+from gpuparse.system.streams import STDOUT, naming
 
 _LONGEST = 2000  # characters of a line, whatever it is made of
 

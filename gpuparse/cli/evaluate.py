@@ -15,7 +15,7 @@ from rich.text import Text
 from gpuparse.cli.common import Output, count, fail, put, reason
 from gpuparse.evaluate import Breakdown, Evaluation, Score
 from gpuparse.evaluate import evaluate as compare
-from gpuparse.quote import visible
+from gpuparse.system.quote import visible
 
 _CONFUSIONS = 15  # rows that are shown
 _NAMES = {"Root": "Root", "UEM": "Exact trees", "LEM": "Exact, labelled"}

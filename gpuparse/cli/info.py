@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuparse import __version__, startup
+from gpuparse import __version__
 from gpuparse.cli.common import Output, count, fail, put, size_text
-from gpuparse.quote import visible
+from gpuparse.system import startup
+from gpuparse.system.quote import visible
 
 if TYPE_CHECKING:
-    from gpuparse.selftest import Check
+    from gpuparse.cli.selftest import Check
 
 _PATHS = {"kernels": "compiled kernels", "torch": "plain torch"}
 
@@ -33,7 +34,7 @@ def info(
 ) -> None:
     """Print versions, devices, which code each device runs, the compiler and the cache."""
     with startup.importing():
-        from gpuparse import backend, selftest
+        from gpuparse.ops import backend, selftest
 
     report = _report(backend.describe())
     console = Output()

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuparse import startup
 from gpuparse.cli.common import count, fail, say
 from gpuparse.cli.options import BatchWords, Device, Inputs, MaxWords, Model, Output, Overwrite, Quiet, Resume, Threads
 from gpuparse.config import value_of
-from gpuparse.defaults import BATCH_WORDS, TIME_LIMIT, TREE_METHODS, ready
-from gpuparse.quote import shown
+from gpuparse.system import startup
+from gpuparse.system.defaults import BATCH_WORDS, TIME_LIMIT, TREE_METHODS, ready
+from gpuparse.system.quote import shown
 
 if TYPE_CHECKING:
+    from gpuparse.cli.corpus import Report
     from gpuparse.cli.stream import Work
-    from gpuparse.corpus import Report
     from gpuparse.lp import Constraint
-    from gpuparse.parser import Parser
-    from gpuparse.pipeline import Pipeline
+    from gpuparse.models.parser import Parser
+    from gpuparse.models.pipeline import Pipeline
 
 
 def parse(
@@ -82,8 +82,8 @@ def parse(
     """
     with startup.importing():
         from gpuparse.cli.stream import Run, Work, fingerprint, stream
-        from gpuparse.lp.files import constraints_of, constraints_path
-        from gpuparse.pipeline import Pipeline
+        from gpuparse.decoding.ilp.files import constraints_of, constraints_path
+        from gpuparse.models.pipeline import Pipeline
 
     def begin() -> Work:
         pipeline = Pipeline.load(tagger, model, device)
@@ -126,7 +126,7 @@ def _name_and_value(text: str) -> tuple[str, Any]:
 
 def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> None:
     """Say which constraints of a file are about labels that the parser never gives."""
-    from gpuparse.lp.files import unknown_labels
+    from gpuparse.decoding.ilp.files import unknown_labels
 
     unknown = unknown_labels(constraints, parser.vocabulary.labels.names)
     if unknown:
@@ -146,7 +146,7 @@ def _constrained(report: Report) -> str:
 
 def _say_missing(tagger: Path, pipeline: Pipeline) -> None:
     """Which columns the tagger leaves as they are."""
-    from gpuparse.pipeline import listed
+    from gpuparse.models.pipeline import listed
 
     assert pipeline.tagger is not None
     gives = listed(pipeline.tagger.vocabulary.tag_set.columns)

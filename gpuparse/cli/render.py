@@ -13,10 +13,10 @@ import typer
 
 from gpuparse.cli.common import count, fail, reason, say
 from gpuparse.data.conllu import Sentence, read_conllu
-from gpuparse.quote import visible
 from gpuparse.render.compare import CONFIDENCE_KEY, Parse, parses, text_of
 from gpuparse.render.page import Tally, output_file, write_page
 from gpuparse.render.text import tree_text
+from gpuparse.system.quote import visible
 
 
 def render(

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gpuparse.cli.common import count, fail, one_line, reason, say
+from gpuparse.cli.corpus import Failure, Report, parse_corpus
+from gpuparse.cli.corpus.inputs import sizes
 from gpuparse.cli.memory import steady_memory
-from gpuparse.corpus import Failure, Report, parse_corpus
-from gpuparse.corpus.inputs import sizes
 from gpuparse.data.sentence import Sentence
-from gpuparse.files import open_file
 from gpuparse.nn.saved import model_files
+from gpuparse.system.files import open_file
 
 _NAMED = 1000  # failures that are named; the rest is counted
 

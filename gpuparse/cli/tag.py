@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuparse import startup
 from gpuparse.cli.options import BatchWords, Device, Inputs, MaxWords, Model, Output, Overwrite, Quiet, Resume, Threads
-from gpuparse.defaults import BATCH_WORDS, BEAM, TagMethod
+from gpuparse.system import startup
+from gpuparse.system.defaults import BATCH_WORDS, BEAM, TagMethod
 
 if TYPE_CHECKING:
     from gpuparse.cli.stream import Work
@@ -35,7 +35,7 @@ def tag(
     """
     with startup.importing():
         from gpuparse.cli.stream import Run, Work, fingerprint, stream
-        from gpuparse.tagger import Tagger
+        from gpuparse.models.tagger import Tagger
 
     def begin() -> Work:
         tagger = Tagger.load(model, device)

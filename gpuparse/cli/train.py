@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import tomli_w
 import typer
 
-from gpuparse import startup
 from gpuparse.cli.common import fail, put
 from gpuparse.cli.options import Quiet
 from gpuparse.config import Config
+from gpuparse.system import startup
 
 
 def train(

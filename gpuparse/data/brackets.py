@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from gpuparse.data.conllu import name_of, open_input
-from gpuparse.files import write_bytes
-from gpuparse.quote import quoted, shown
-from gpuparse.streams import naming
+from gpuparse.system.files import write_bytes
+from gpuparse.system.quote import quoted, shown
+from gpuparse.system.streams import naming
 
 TRACE = "-NONE-"
 _TOKEN = re.compile(r"[()]|[^() \t\r\n\f\v]+")  # a no-break space is part of a word

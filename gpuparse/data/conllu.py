@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from gpuparse.data.sentence import ConlluError, Sentence, check_tree
-from gpuparse.streams import STDIN, naming, standard_input, standard_output
+from gpuparse.system.streams import STDIN, naming, standard_input, standard_output
 
 __all__ = ["ConlluError", "Sentence", "check_tree", "read_conllu", "write_conllu"]
 

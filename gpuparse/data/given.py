@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuparse.data.sentence import ConlluError, Sentence
-from gpuparse.room import NoRoom
+from gpuparse.system.room import NoRoom
 
 Words = Sequence[str] | Sequence[tuple[str, str]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gpuparse.quote import quoted
+from gpuparse.system.quote import quoted
 
 COLUMNS = 10
 BLANK = " \t\r\n"

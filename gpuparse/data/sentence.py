@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpuparse.data.lines import BLANK, COLUMNS, NUMBERS, first_line_of_words, numbers_to, rows_of_words
-from gpuparse.quote import quoted
+from gpuparse.system.quote import quoted
 
 _STEP = COLUMNS + 1  # ten fields and the line end
 _HEAD = re.compile(r"0|[1-9][0-9]{0,8}")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuparse.data.conllu import Sentence
-from gpuparse.quote import quoted
+from gpuparse.system.quote import quoted
 
 PAD, UNKNOWN, ROOT = 0, 1, 2
 RESERVED = ("<pad>", "<unknown>", "<root>")

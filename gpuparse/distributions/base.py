@@ -18,8 +18,8 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
 from gpuparse.distributions.common import as_batch_shape, as_sample_shape, expected, may_keep, not_negative
-from gpuparse.shifts import LARGE, add_up, check_sums, is_large, span
-from gpuparse.trees import can_look
+from gpuparse.ops.shifts import LARGE, add_up, check_sums, is_large, span
+from gpuparse.structures.trees import can_look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -84,7 +84,7 @@ class StructuredDistribution(Distribution):
 
     def _without_shared(self) -> tuple[Self, Float64[Tensor, "B K"]]:
         """The same distribution in float64, scores less what all structures share, and what they share
-        (``gpuparse.shifts``)."""
+        (``gpuparse.ops.shifts``)."""
         raise NotImplementedError
 
     def _sizes(self) -> str:

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from gpuparse import plain
 from gpuparse.distributions.base import LOG_Z, StructuredDistribution
 from gpuparse.distributions.common import as_k
-from gpuparse.ops import chains
+from gpuparse.ops import chains, plain
+from gpuparse.ops.shifts import LARGE, chains_less_shared, is_large, read_of_chains, span
 from gpuparse.ops.viterbi import best_chain
-from gpuparse.shifts import LARGE, chains_less_shared, is_large, read_of_chains, span
-from gpuparse.tags import Lengths, as_lengths, as_tags, can_look, check_scores, is_position, no_chain_error
+from gpuparse.structures.masks import is_position
+from gpuparse.structures.tags import Lengths, as_lengths, as_tags, can_look, check_scores, no_chain_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self

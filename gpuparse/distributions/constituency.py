@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 
-from gpuparse.constituents import double_rule, score_of
 from gpuparse.distributions.common import may_keep
 from gpuparse.distributions.grammar_trees import GrammarTrees
-from gpuparse.grammars import Grammar
 from gpuparse.ops import cky
-from gpuparse.plain.cky import Scores, index_rules, masks
-from gpuparse.shifts import bounded, less_greatest, repeated
-from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
+from gpuparse.ops.plain.cky import Scores, index_rules, masks
+from gpuparse.ops.shifts import bounded, less_greatest, repeated
+from gpuparse.structures.constituents import double_rule, score_of
+from gpuparse.structures.grammars import Grammar
+from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,7 +35,7 @@ class ConstituencyTrees(GrammarTrees):
             twice. Default: on a CPU yes; on a GPU no, since looking waits for the device.
 
     The tree of one word is its tag. A sentence that the grammar has no tree for is no error: its ``log_partition`` is
-    -inf, its marginals are 0 and its trees -1. Trees are tensors [..., B, 2n - 1, 4] (``gpuparse.constituents``).
+    -inf, its marginals are 0 and its trees -1. Trees are tensors [..., B, 2n - 1, 4] (``structures.constituents``).
 
     Attributes:
         grammar, tags, lengths: as given, lengths as int64 [B].

@@ -7,10 +7,10 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpuparse.constituents import as_trees
 from gpuparse.distributions.base import StructuredDistribution
-from gpuparse.grammars import Grammar
-from gpuparse.trees import as_scores
+from gpuparse.structures.constituents import as_trees
+from gpuparse.structures.grammars import Grammar
+from gpuparse.structures.trees import as_scores
 
 
 class GrammarTrees(StructuredDistribution):

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gpuparse.distributions.grammar_trees import GrammarTrees
-from gpuparse.grammars import Grammar
 from gpuparse.ops import lexical
-from gpuparse.plain.lexical import Rules, Scores, heads_of, masks, tags_of, tree_scores
-from gpuparse.shifts import arcs_less_greatest, bounded, less_greatest, repeated
-from gpuparse.trees import Lengths, as_lengths_up_to, as_scores, can_look
+from gpuparse.ops.plain.lexical import Rules, Scores, heads_of, masks, tags_of, tree_scores
+from gpuparse.ops.shifts import arcs_less_greatest, bounded, less_greatest, repeated
+from gpuparse.structures.grammars import Grammar
+from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_look
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gpuparse.distributions.trees import TreeDistribution
 from gpuparse.ops import MATRIX_TREE
-from gpuparse.trees import arcs_in_some_tree
+from gpuparse.structures.trees import arcs_in_some_tree
 
 
 class NonProjectiveTrees(TreeDistribution):

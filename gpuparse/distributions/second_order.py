@@ -11,17 +11,17 @@ from torch import Tensor
 
 from gpuparse.distributions.trees import TreeDistribution
 from gpuparse.ops import second_order
-from gpuparse.plain.second_order import Scores, grandparent_mask, sibling_mask, tree_scores
-from gpuparse.plain.semiring import arc_mask
-from gpuparse.shifts import arcs_less_greatest, bounded
-from gpuparse.trees import Lengths, as_arcs, as_flag, as_lengths, as_scores, can_look
+from gpuparse.ops.plain.second_order import Scores, tree_scores
+from gpuparse.ops.shifts import arcs_less_greatest, bounded
+from gpuparse.structures.masks import arc_mask, grandparent_mask, sibling_mask
+from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, as_scores, can_look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 class Dense(Protocol):
-    """What can give the scores of all triples, as ``gpuparse.parts.Parts`` do; its ``kind`` and ``lengths``, if it has
+    """What can give the scores of all triples, as ``decoding.parts.Parts`` do; its ``kind`` and ``lengths``, if it has
     them, must be those wanted."""
 
     def dense(self) -> Tensor: ...
@@ -36,7 +36,7 @@ class SecondOrderTrees(TreeDistribution):
     Args:
         arcs, lengths, single_root, validate_args: as for ``ProjectiveTrees``.
         siblings: scores [B, N, N, N] of (h, s, m): the arc h -> m and s, the previous child of h on m's side, going
-            outward; s = h for the first. A tensor, or anything with ``dense()`` (``gpuparse.parts.Parts``).
+            outward; s = h for the first. A tensor, or anything with ``dense()`` (``gpuparse.decoding.parts.Parts``).
         grandparents: scores [B, N, N, N] of (g, p, c), the arcs g -> p and p -> c.
 
     Pairs are taken in the dtype of ``arcs``; -inf forbids one. All that is differentiable is so in all scores.

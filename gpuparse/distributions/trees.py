@@ -12,17 +12,16 @@ from torch import Tensor
 from gpuparse.distributions.base import LOG_Z, StructuredDistribution
 from gpuparse.distributions.common import as_k
 from gpuparse.ops import Structure
-from gpuparse.plain.semiring import arc_mask
-from gpuparse.shifts import LOST, ONE_ROOT, arcs_less_shared, that_matter
-from gpuparse.trees import (
+from gpuparse.ops.checks import check_scores
+from gpuparse.ops.shifts import LOST, ONE_ROOT, arcs_less_shared, that_matter
+from gpuparse.structures.masks import arc_mask, word_mask
+from gpuparse.structures.trees import (
     Lengths,
     as_arcs,
     as_flag,
     as_heads,
     as_lengths,
-    check_scores,
     is_tree,
-    is_word,
     no_tree_error,
     tree_scores,
 )
@@ -129,7 +128,7 @@ class TreeDistribution(StructuredDistribution):
     def _score(self, value: Int[Tensor, "*S B N"], found: bool = True) -> Float64[Tensor, "*S B"]:
         score = tree_scores(self.arcs, value, self.lengths)
         if "each_root" in self._known:
-            more = (is_word(self.lengths, value.shape[-1]) & (value == 0)).sum(-1) - 1
+            more = (word_mask(self.lengths, value.shape[-1]) & (value == 0)).sum(-1) - 1
             score = score + torch.where(more > 0, more * self._known["each_root"], 0.0)
         return torch.where((value >= 0).any(-1) if found else self._is_tree(value), score, -torch.inf)
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.distributions.chains import ChainDistribution
-from gpuparse.tags import Lengths, as_trigrams, as_unary, trigram_scores
+from gpuparse.structures.tags import Lengths, as_trigrams, as_unary, trigram_scores
 
 
 class TrigramChains(ChainDistribution):

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuparse.files import MOST_BYTES, is_there, open_file, read_json
-from gpuparse.quote import quoted
+from gpuparse.system.files import MOST_BYTES, is_there, open_file, read_json
+from gpuparse.system.quote import quoted
 
 SETTINGS_FILE = "encoder.json"
 _SETTINGS = {"name_or_path", "layers", "max_pieces", "pooling", "freeze", "dropout"}

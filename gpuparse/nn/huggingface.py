@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gpuparse.nn.dropout import SentenceDropout
 from gpuparse.nn.encoder_files import SETTINGS_FILE, read_settings
-from gpuparse.quote import shown
+from gpuparse.system.quote import shown
 
 POOLING = ("mean", "first")
 _POSITIONS = 512  # where neither the model nor its tokeniser names a limit

@@ -12,10 +12,10 @@ from safetensors.torch import save as to_safetensors
 from torch import nn
 
 from gpuparse.config import Config
-from gpuparse.files import MOST_BYTES, MOST_VALUES, count_values, is_there, json_bytes, read_json, write_together
 from gpuparse.nn.build import PRETRAINED, save_files
-from gpuparse.quote import quoted, shown
-from gpuparse.tensors import Outline, check_outlines, not_finite, read_header, read_tensors
+from gpuparse.system.files import MOST_BYTES, MOST_VALUES, count_values, is_there, json_bytes, read_json, write_together
+from gpuparse.system.quote import quoted, shown
+from gpuparse.system.tensors import Outline, check_outlines, not_finite, read_header, read_tensors
 
 FORMAT = 1  # of the directory
 FILES = ("model.json", "config.toml", "vocabulary.json", "model.safetensors")

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from gpuparse.config import ScorerConfig
 from gpuparse.data.batches import Batch
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.decoding.scores import Scores
 from gpuparse.nn.biaffine import BiaffineArcs, BiaffineLabels
 from gpuparse.nn.dropout import SentenceDropout
 from gpuparse.nn.embedding import TokenEmbedding, token_vectors
 from gpuparse.nn.encoder import BiLSTM
 from gpuparse.nn.trilinear import Trilinear
-from gpuparse.scores import Scores
 
 
 class LabelScores(Protocol):

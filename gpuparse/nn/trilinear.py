@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpuparse.decoding.parts import Kind, Parts, as_axis, as_kind, legal_pairs
 from gpuparse.ops.pricing import Scorer
-from gpuparse.parts import Kind, Parts, as_axis, as_kind, legal_pairs
-from gpuparse.trees import Lengths, as_lengths, can_look, is_word
+from gpuparse.structures.masks import word_mask
+from gpuparse.structures.trees import Lengths, as_lengths, can_look
 
 EPSILON = torch.finfo(torch.float64).eps
 TINY = torch.finfo(torch.float64).tiny
@@ -78,7 +79,7 @@ class TrilinearParts(Parts):
             node = torch.arange(self.nodes, device=self.device)
             inside = (node <= self.lengths[:, None])[:, :, None]
             factors = [torch.where(inside, factor.detach().double(), 0.0) for factor in self.factors]
-            word = is_word(self.lengths, self.nodes)[:, :, None]
+            word = word_mask(self.lengths, self.nodes)[:, :, None]
             low = torch.where(word, factors[axis], torch.inf).amin(1)
             high = torch.where(word, factors[axis], -torch.inf).amax(1)
             x, y = (factors[which] for which in given)

@@ -4,8 +4,9 @@ Each function here takes the operator where kernels serve the device, and the pl
 """
 
 from gpuparse.ops import automata, chains, pricing, second_order, viterbi
+from gpuparse.ops.checks import check_flags
 from gpuparse.ops.family import Family
-from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure, check_flags
+from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure
 
 __all__ = [
     "EISNER",

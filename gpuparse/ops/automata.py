@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from gpuparse import plain
-from gpuparse.backend import Backend, Kernel, Long
+from gpuparse.ops import plain
+from gpuparse.ops.backend import Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_like, kernels_for, launch
 from gpuparse.ops.library import define, takes_kernels
 

@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from gpuparse import plain
-from gpuparse.backend import Backend, Kernel, Long
+from gpuparse.ops import plain
+from gpuparse.ops.backend import Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_lengths, kernels_for, launch
 from gpuparse.ops.library import define, differentiable, takes_kernels
 from gpuparse.ops.operators import plain_gradients
-from gpuparse.plain.chain import Direction, places
+from gpuparse.ops.plain.chain import Direction, places
 
 Unary = Float[Tensor, "B n T"]
 Pairs = Float[Tensor, "b p S T"]

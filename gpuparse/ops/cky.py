@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
 from gpuparse.ops.library import takes_kernels
-from gpuparse.plain import cky as plain
+from gpuparse.ops.plain import cky as plain
 
 
 def _rounded(numbers: int) -> int:

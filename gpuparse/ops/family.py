@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Argument, Backend, Kernel, Long
+from gpuparse.ops.backend import Argument, Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_lengths, kernels_for, launch
 from gpuparse.ops.library import takes_kernels
 from gpuparse.ops.operators import beside, decoding_operator, sum_operators, there
-from gpuparse.plain import generic
+from gpuparse.ops.plain import generic
 
 Bundle = Sequence[Tensor | None]
 """The scores of a family in their order, or something like each of them; None where there is none."""

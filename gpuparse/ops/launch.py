@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Argument, Backend, Kernel, backend_for
+from gpuparse.ops.backend import Argument, Backend, Kernel, backend_for
 
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 

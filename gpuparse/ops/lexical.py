@@ -8,8 +8,8 @@ from torch import Tensor
 from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
 from gpuparse.ops.launch import PAD
 from gpuparse.ops.library import takes_kernels
-from gpuparse.plain import lexical as plain
-from gpuparse.plain.lexical import Rules, Scores
+from gpuparse.ops.plain import lexical as plain
+from gpuparse.ops.plain.lexical import Rules, Scores
 
 Lengths = Int[Tensor, " B"]
 Expected = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuparse.backend import has_kernel
+from gpuparse.ops.backend import has_kernel
 from gpuparse.ops.launch import NUMBERS
 
 LIBRARY = torch.library.Library("gpuparse", "DEF")

@@ -20,11 +20,11 @@ import torch
 from jaxtyping import Float, Float64, Int, Int32, Int64
 from torch import Tensor
 
-from gpuparse import plain
-from gpuparse.backend import Backend, Kernel, Long
+from gpuparse.ops import plain
+from gpuparse.ops.backend import Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_like, kernels_for, launch
 from gpuparse.ops.library import define, takes_kernels, traced
-from gpuparse.plain.pricing import Cube, Score, Square
+from gpuparse.ops.plain.pricing import Cube, Score, Square
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
 from gpuparse.ops.launch import PAD, square
-from gpuparse.plain import second_order as plain
-from gpuparse.plain.second_order import Scores
+from gpuparse.ops.plain import second_order as plain
+from gpuparse.ops.plain.second_order import Scores
 
 
 def _triples(N: int) -> int:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from gpuparse import plain
-from gpuparse.ops import launch
+from gpuparse.ops import plain
 from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
 from gpuparse.ops.launch import square
-from gpuparse.ops.library import define, takes_kernels
-from gpuparse.plain.generic import Argmax, LogPartition
-from gpuparse.plain.semiring import arc_mask
+from gpuparse.ops.plain.generic import Argmax, LogPartition
+from gpuparse.structures.masks import arc_mask
 
 Arcs = Float[Tensor, "B N N"]
 Lengths = Int[Tensor, " B"]
@@ -109,16 +106,3 @@ MATRIX_TREE = Structure(
     plain.matrix_tree.log_partition,
     plain.mst.mst,
 )
-
-
-_check = define(
-    "check(Tensor arcs, Tensor lengths) -> Tensor",
-    launch.check,
-    lambda arcs, lengths: arcs.new_empty(arcs.shape[0], dtype=torch.int32),
-)
-
-
-def check_flags(arcs: Arcs, lengths: Lengths) -> Int[Tensor, " B"]:
-    """For each sentence, among what is read: 1 a NaN or +inf, 2 a -inf, 4 its length is out of range, 8 a finite
-    one of 2^20 or more in size (or +inf); their sum."""
-    return _check(arcs, lengths) if takes_kernels(arcs, "check") else plain.check.flags(arcs, lengths)

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from gpuparse import plain
-from gpuparse.backend import Backend, Kernel, Long
+from gpuparse.ops import plain
+from gpuparse.ops.backend import Backend, Kernel, Long
 from gpuparse.ops.chains import checked
 from gpuparse.ops.launch import NUMBERS, kernels_for, launch
 from gpuparse.ops.library import define, takes_kernels

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from gpuparse.data.conllu import ConlluError, Sentence
-from gpuparse.quote import quoted, shown
 from gpuparse.render.svg import Outcome, Token, outcomes
+from gpuparse.system.quote import quoted, shown
 
 CONFIDENCE_KEY = "Confidence"
 

@@ -20,7 +20,7 @@ from gpuparse.render.compare import CONFIDENCE_KEY, Parse, notes_of, parses, tag
 from gpuparse.render.measure import drawable, is_right_to_left
 from gpuparse.render.style import SCRIPT, page_style
 from gpuparse.render.svg import ARROW, ARROW_UP, FAINTEST, Drawing, arc_path, label_room, tree_svg
-from gpuparse.streams import naming, standard_output
+from gpuparse.system.streams import naming, standard_output
 
 
 @dataclass

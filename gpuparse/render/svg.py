@@ -7,10 +7,10 @@ from html import escape
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from gpuparse.quote import quoted
 from gpuparse.render.layout import RADIUS, Arc, place
 from gpuparse.render.measure import drawable, is_right_to_left, isolated, shorten, text_width
 from gpuparse.render.style import LABEL_SIZE, TAG_SIZE, WORD_SIZE, svg_style
+from gpuparse.system.quote import quoted
 
 Outcome = Literal["right", "subtype", "label", "head"]
 """How a word was parsed: right; with another subtype of the right label; with a wrong label; with a wrong head."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from gpuparse.quote import visible
+from gpuparse.system.quote import visible
 
 ROOT = "ROOT"
 

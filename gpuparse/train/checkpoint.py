@@ -9,9 +9,9 @@ from typing import Any
 
 from safetensors.torch import save
 
-from gpuparse.files import parse_json, write_bytes
-from gpuparse.quote import quoted, shown
-from gpuparse.tensors import Outline, check_outlines, not_finite, read_header, read_tensors
+from gpuparse.system.files import parse_json, write_bytes
+from gpuparse.system.quote import quoted, shown
+from gpuparse.system.tensors import Outline, check_outlines, not_finite, read_header, read_tensors
 from gpuparse.train.learner import Learner
 
 NAME = "training.safetensors"

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from gpuparse.devices import as_device
+from gpuparse.system.devices import as_device
 
 
 class Processes(NamedTuple):

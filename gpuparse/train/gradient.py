@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpuparse.config import TrainingConfig
 from gpuparse.data.batches import Batch
-from gpuparse.scores import Scores
+from gpuparse.decoding.scores import Scores
 from gpuparse.train.distributed import Processes
 from gpuparse.train.learner import AnyBatch
 from gpuparse.train.objectives import label_loss, tree_objective

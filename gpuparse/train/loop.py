@@ -12,11 +12,11 @@ import torch
 from gpuparse.config import Config
 from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
-from gpuparse.files import is_there, read_json, remove_leftovers, write_json
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.nn.saved import FILES
-from gpuparse.parser import Parser
-from gpuparse.quote import quoted
-from gpuparse.tagger import Tagger
+from gpuparse.system.files import is_there, read_json, remove_leftovers, write_json
+from gpuparse.system.quote import quoted
 from gpuparse.train import checkpoint
 from gpuparse.train.distributed import Processes, own_device, processes
 from gpuparse.train.report import Log, Report, draw_curve

@@ -11,10 +11,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gpuparse.bp.parsing import log_partition, squared_loss
-from gpuparse.dual.soft import softly
-from gpuparse.scores import Scores
-from gpuparse.trees import is_word
+from gpuparse.decoding.bp.parsing import log_partition, squared_loss
+from gpuparse.decoding.dual.soft import softly
+from gpuparse.decoding.scores import Scores
+from gpuparse.structures.masks import word_mask
 
 SCHEDULE = "serial"  # of belief propagation: in parallel strong pairs swing to and fro, and their scores run away
 Objective = Callable[[Scores, Int64[Tensor, "B N"]], Float[Tensor, " B"]]
@@ -56,7 +56,7 @@ def structured_hinge(
     )
     with torch.no_grad():
         best = augmented.trees(projective=projective, single_root=single_root).argmax
-    wrong = ((best != heads) & is_word(lengths, arcs.shape[-1])).sum(-1)
+    wrong = ((best != heads) & word_mask(lengths, arcs.shape[-1])).sum(-1)
     return (scores.total(best) + margin * wrong - scores.total(heads)).clamp(min=0).to(arcs.dtype)
 
 

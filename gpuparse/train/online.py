@@ -9,13 +9,13 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from gpuparse.data.batches import Batch
-from gpuparse.decoding import decode
+from gpuparse.decoding.methods import decode
+from gpuparse.decoding.scores import Scores
 from gpuparse.nn.templates import TemplateScorer
-from gpuparse.scores import Scores
+from gpuparse.structures.masks import word_mask
 from gpuparse.train.averaged import AveragedLearner, Update
 from gpuparse.train.distributed import Processes
 from gpuparse.train.gradient import Stopwatch
-from gpuparse.trees import is_word
 
 
 class OnlineLearner(AveragedLearner):
@@ -96,7 +96,7 @@ class OnlineLearner(AveragedLearner):
         predicted = self._predict(scores, gold)
         inference = clock.seconds()
         right, found = (self.scorer.relatives(heads, batch.lengths) for heads in (gold, predicted))
-        wrong = ((gold != predicted) & is_word(batch.lengths, gold.shape[1])).sum(-1)
+        wrong = ((gold != predicted) & word_mask(batch.lengths, gold.shape[1])).sum(-1)
         # Words with the same relatives in both trees have the same features, which cancel.
         sentence, word = (right != found).any(-1).nonzero().unbind(-1)
         more, less = (

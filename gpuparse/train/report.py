@@ -9,9 +9,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from gpuparse.files import parse_json, read_file, write_bytes
-from gpuparse.quote import quoted
-from gpuparse.streams import naming
+from gpuparse.system.files import parse_json, read_file, write_bytes
+from gpuparse.system.quote import quoted
+from gpuparse.system.streams import naming
 
 DEV_SCORES = {"dev_uas": "C0--", "dev_las": "C0-", "dev_accuracy": "C0-"}  # and the lines that they are drawn by
 

@@ -9,15 +9,16 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gpuparse.chain.viterbi import viterbi
 from gpuparse.config import Config, TrainingConfig
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.tagging import TagBatch, TagExample, TagVocabulary, collate_tags
+from gpuparse.decoding.viterbi import viterbi
 from gpuparse.distributions import TagChains
+from gpuparse.models.tagger import Tagger
 from gpuparse.nn.saved import vocabulary_bytes
 from gpuparse.nn.tagging import TagScorer, TemplateTagScorer
-from gpuparse.tagger import Tagger
-from gpuparse.tags import chain_scores, is_position
+from gpuparse.structures.masks import is_position
+from gpuparse.structures.tags import chain_scores
 from gpuparse.train.averaged import AveragedLearner, Update
 from gpuparse.train.distributed import Processes
 from gpuparse.train.gradient import Descent, Stopwatch

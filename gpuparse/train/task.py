@@ -13,10 +13,10 @@ from gpuparse.data.batches import Batch, collate
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Example, Vocabulary
 from gpuparse.evaluate import attachment_scores
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.nn.saved import vocabulary_bytes
 from gpuparse.nn.templates import TemplateScorer
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
 from gpuparse.train.distributed import Processes
 from gpuparse.train.gradient import GradientLearner
 from gpuparse.train.learner import Learner

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.backend import cache
+from gpuparse.ops.backend import cache
 from tests.backend.place import OTHER_USER, ROOT, Place
 
 

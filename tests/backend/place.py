@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.backend import cache
+from gpuparse.ops.backend import cache
 
 NAME = f"kernel-{'0a' * 10}.so"
 WHOLE = bytes(range(40))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.backend import cache
+from gpuparse.ops.backend import cache
 from tests.backend.place import (
     NAME,
     OTHER_USER,

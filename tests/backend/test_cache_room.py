@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.backend import cache
+from gpuparse.ops.backend import cache
 from tests.backend.place import NAME, WHOLE, Place, in_a_child, in_a_fork, made_anew, only_posix, only_root, private
 
 pytestmark = only_posix

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.backend import cache, cpu
+from gpuparse.ops.backend import cache, cpu
 from tests.backend.place import OTHER_USER, ROOT, in_a_child, in_a_fork, only_posix
 
 pytestmark = only_posix

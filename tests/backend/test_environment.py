@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.backend import base, choose, cpu
-from gpuparse.backend.gpu import GpuBackend
+from gpuparse.ops.backend import base, choose, cpu
+from gpuparse.ops.backend.gpu import GpuBackend
 from tests.backend.place import in_a_fork
 
 USE = """
@@ -23,7 +23,7 @@ import warnings, torch
 warnings.simplefilter("always")
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from gpuparse.backend import backend_for
+    from gpuparse.ops.backend import backend_for
     import gpuparse as gp
     for _ in range(2):
         heads = gp.mst(torch.tensor([[[0., 1., 0.], [0., 0., 5.], [0., 9., 0.]]]))

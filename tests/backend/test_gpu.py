@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpuparse.backend import gpu
-from gpuparse.backend.base import Kernel, announce, instances, source_text
+from gpuparse.ops.backend import gpu
+from gpuparse.ops.backend.base import Kernel, announce, instances, source_text
 
 KERNEL = Kernel("mst", "float")
 

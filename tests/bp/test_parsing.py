@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from gpuparse import decoding
-from gpuparse.bp.parsing import believe, best_trees, log_partition, squared_loss
-from gpuparse.decoding import decode
+from gpuparse.decoding import methods as decoding
+from gpuparse.decoding.bp.parsing import believe, best_trees, log_partition, squared_loss
+from gpuparse.decoding.methods import decode
+from gpuparse.decoding.scores import Scores
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.scores import Scores
 
 LENGTHS = torch.tensor([5, 3, 4, 1])
 projectives = pytest.mark.parametrize("projective", [True, False])

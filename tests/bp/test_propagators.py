@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gpuparse import bp
-from gpuparse.bp.graph import Graph
-from gpuparse.bp.tree import escapes
+from gpuparse.decoding.bp.graph import Graph
+from gpuparse.decoding.bp.tree import escapes
 from tests.bp import brute
 
 N, LENGTHS = 5, [4, 1, 3, 2]

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gpuparse.backend import choose
-from gpuparse.chain import Transitions, viterbi
-from gpuparse.tags import as_transitions, chain_scores
+from gpuparse.decoding.viterbi import Transitions, viterbi
+from gpuparse.ops.backend import choose
+from gpuparse.structures.tags import as_transitions, chain_scores
 from tests.oracle import all_chains
 
 pytestmark = pytest.mark.usefixtures("one_thread")

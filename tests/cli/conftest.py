@@ -12,7 +12,7 @@ from gpuparse.cli.tag import tag
 from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
 
 SMALL = [
     *("scorer.word=8", "scorer.char=4", "scorer.chars=8", "scorer.tag=4", "scorer.feats=4"),

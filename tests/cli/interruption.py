@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuparse.cli import stream
-from gpuparse.corpus import parse_corpus
+from gpuparse.cli.corpus import parse_corpus
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from gpuparse import parser as parser_module
 from gpuparse.cli import stream
+from gpuparse.cli.corpus import Report
 from gpuparse.cli.stream import summary
-from gpuparse.corpus import Report
 from gpuparse.data import Sentence, check_tree, read_conllu, write_conllu
-from gpuparse.parser import Parser
+from gpuparse.models import parser as parser_module
+from gpuparse.models.parser import Parser
 from tests.cli.interruption import interruption
 
 
@@ -138,7 +138,7 @@ def test_another_model_cannot_go_on(run, model, corpus, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpuparse.corpus.output._publish", stops)
+        patch.setattr("gpuparse.cli.corpus.output._publish", stops)
         assert run(copy, corpus, "-o", tmp_path / "out").exit_code == 130
     for weights in parser.scorer.parameters():
         weights.data += 1

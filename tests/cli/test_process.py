@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuparse import cli, startup
-from gpuparse.backend.choose import has_kernel
+from gpuparse import cli
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.conllu import Sentence, read_conllu, write_conllu
-from gpuparse.decoding import METHODS
-from gpuparse.defaults import TREE_METHODS
-from gpuparse.parser import Parser
+from gpuparse.decoding.methods import METHODS
+from gpuparse.models.parser import Parser
+from gpuparse.ops.backend.choose import has_kernel
+from gpuparse.system import startup
+from gpuparse.system.defaults import TREE_METHODS
 
 ROOT = Path(__file__).parents[2]
 ODD = "1\ta\x1b[31mb\x07\x9b2J\u202ec\t_\t_\t_\t_\t0\troot\t_\t_\n\n"

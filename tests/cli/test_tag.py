@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from gpuparse.data import Sentence, read_conllu, write_conllu
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.train import loop
 from tests.cli.interruption import interruption
 from tests.train.small import TAGS, run, sentences

@@ -17,8 +17,8 @@ from gpuparse.cli import terminal as terminal_module
 from gpuparse.config import Config, value_of
 from gpuparse.data import Sentence
 from gpuparse.data.conllu import encode, write_conllu
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.train import loop
 from gpuparse.train.gradient import GradientLearner
 from tests.train.small import TINY, outcome, sentences, told

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.corpus import Failure, Report, parse_corpus
-from gpuparse.corpus.report import KEPT
+from gpuparse.cli.corpus import Failure, Report, parse_corpus
+from gpuparse.cli.corpus.report import KEPT
 from gpuparse.data import ConlluError, read_conllu
 from gpuparse.data.prediction import Prediction
 from tests.corpus.made import expected, left, predict, words
@@ -48,7 +48,7 @@ def test_batches_are_within_the_budget_and_alike(corpus, out, watched, monkeypat
     assert sum(map(len, lengths)) == sum(1 for one in read_conllu(corpus) if len(one))
     assert sum(max(some) - min(some) for some in lengths) < len(lengths)
     # A window holds few characters, too.
-    monkeypatch.setattr("gpuparse.corpus.driver._WINDOW_CHARACTERS", 3000)
+    monkeypatch.setattr("gpuparse.cli.corpus.driver._WINDOW_CHARACTERS", 3000)
     watched.batches.clear()
     parse_corpus(corpus, out, watched, batch_words=10**9)
     held = [sum(len(one.text) for one in batch) for batch in watched.batches]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.corpus import parse_corpus
+from gpuparse.cli.corpus import parse_corpus
 from gpuparse.data import read_conllu
 from tests.corpus.made import left, predict, words
 
@@ -185,7 +185,7 @@ def test_killed_at_the_very_end(corpus, out, monkeypatch, renamed):
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpuparse.corpus.output._publish", die)
+        patch.setattr("gpuparse.cli.corpus.output._publish", die)
         with pytest.raises(Stop):
             parse_corpus(corpus, out, predict, **OPTIONS)
     assert json.loads(Path(f"{out}.progress").read_text())["state"]["complete"]

@@ -23,7 +23,7 @@ from gpuparse.data.constituents import (
     rows_of,
     tree_of,
 )
-from gpuparse.trees import is_tree
+from gpuparse.structures.trees import is_tree
 from tests.treebanks import NAMES, treebank
 
 WORDS = ["the", "old", "man", "with", "boats"]

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.backend import choose
-from gpuparse.plain.second_order import grandparent_mask, sibling_mask
+from gpuparse.ops.backend import choose
+from gpuparse.structures.masks import grandparent_mask, sibling_mask
 from tests.distributions.numeric import F64, INF, NAN, NEG_INF, generator
 from tests.oracle import all_chains, all_trees, never_read
 

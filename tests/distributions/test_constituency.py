@@ -11,7 +11,7 @@ from torch.autograd import grad
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
-from gpuparse.constituents import rules_of, score_of, tags_of, to_brackets
+from gpuparse.structures.constituents import rules_of, score_of, tags_of, to_brackets
 from tests.distributions.families import FAMILIES, plainly, some_grammar
 from tests.distributions.numeric import F64, NAN, NEG_INF, close
 

@@ -25,8 +25,8 @@ from gpuparse import (
     mst,
     viterbi,
 )
-from gpuparse.chain import Transitions
-from gpuparse.parts import DenseParts
+from gpuparse.decoding.parts import DenseParts
+from gpuparse.decoding.viterbi import Transitions
 
 
 def grammar(dtype: torch.dtype = torch.float32) -> Grammar:

@@ -11,8 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gpuparse as gp
 from gpuparse.ops import lexical as ops
-from gpuparse.plain import lexical as plain
-from gpuparse.trees import is_tree
+from gpuparse.ops.plain import lexical as plain
+from gpuparse.structures.trees import is_tree
 from tests.distributions.families import Enumerated, enumerate_all, leaves_of, phrases, some_grammar
 from tests.distributions.numeric import F64, NEG_INF, close, normal
 

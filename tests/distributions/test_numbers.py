@@ -11,16 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from gpuparse import (
-    NonProjectiveTrees,
-    ProjectiveTrees,
-    Scores,
-    SecondOrderTrees,
-    TagChains,
-    decode,
-    mst,
-    viterbi,
-)
+from gpuparse import NonProjectiveTrees, ProjectiveTrees, Scores, SecondOrderTrees, TagChains, decode, mst, viterbi
 
 F64 = torch.float64
 

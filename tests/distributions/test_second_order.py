@@ -7,9 +7,9 @@ import torch
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
+from gpuparse.decoding.parts import DenseParts
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order as ops
-from gpuparse.parts import DenseParts
 from tests.distributions.families import FAMILIES, enumerate_all, leaves_of
 from tests.distributions.numeric import F64, NAN, NEG_INF, close
 

@@ -12,8 +12,8 @@ from torch.autograd import grad
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
-from gpuparse import plain
 from gpuparse.distributions import TreeDistribution
+from gpuparse.structures.masks import word_mask
 from tests.distributions.checks import check_against_plain, check_best, check_sums
 from tests.distributions.families import FAMILIES, enumerate_all
 from tests.distributions.numeric import F32, F64, NEG_INF, chi_square, close, normal
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
         """Are heads [..., B, N] trees of the kind, -1 at node 0 and past the end?"""
         nodes = heads.shape[-1]
         heads, lengths = heads.reshape(-1, nodes), lengths.expand(heads.shape[:-1]).reshape(-1)
-        assert bool(((heads >= 0) == plain.semiring.word_mask(lengths, nodes)).all())
+        assert bool(((heads >= 0) == word_mask(lengths, nodes)).all())
         assert bool((heads <= lengths[:, None]).all()) and bool(is_tree(heads).all())
         assert not self.single_root or bool(((heads == 0).sum(1) == 1).all())
         for n in lengths.unique().tolist() if self.projective else ():
@@ -187,7 +187,7 @@ def test_two_hundred_words(kind: Kind, dtype: torch.dtype) -> None:
     for found in (p.argmax, p.sample((2,)), heads):
         kind.check(found, p.lengths)
     assert bool((scores[0] >= scores[1]).all()) and bool((p.log_partition >= p.max).all())
-    word = plain.semiring.word_mask(p.lengths, 201)
+    word = word_mask(p.lengths, 201)
     close(p.marginals.sum(1).detach(), word.double(), 1e-5 if dtype == F32 else 1e-11)
     assert bool((p.entropy() > 0).all()) and bool((p.entropy() < kind.log_count(200)).all())
     assert bool(grad(p.entropy().sum(), arcs)[0].isfinite().all())

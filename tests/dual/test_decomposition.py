@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
+from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
+from gpuparse.decoding.dual.fallback import _promising
+from gpuparse.decoding.dual.oracles import SecondOrder, Trees
+from gpuparse.decoding.dual.parsing import second_order
 from gpuparse.dual import Decreasing, DualDecomposition, Found, Halving, Polyak
-from gpuparse.dual.branch import TAGS, TREES, tighten
-from gpuparse.dual.fallback import _promising
-from gpuparse.dual.oracles import SecondOrder, Trees
-from gpuparse.dual.parsing import second_order
 from tests.dual.instances import LENGTHS, best, instance
 
 STEPS = [Polyak(), Halving(), Decreasing()]
@@ -277,7 +277,7 @@ def test_errors() -> None:
         DualDecomposition([coin, coin], agree="side")
     with pytest.raises(ValueError, match=r"oracles\[1\] must have device, shapes, best and take, got int"):
         DualDecomposition([coin, 1])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match=r"step must be a rule of gpuparse.dual.*got Polyak"):
+    with pytest.raises(ValueError, match=r"step must be a rule of gpuparse.decoding.dual.*got Polyak"):
         DualDecomposition([coin, coin], step=Polyak)  # type: ignore[arg-type]
     decomposition = DualDecomposition([coin, coin])
     with pytest.raises(ValueError, match="penalties must be one for each of 2 oracles, got 1"):

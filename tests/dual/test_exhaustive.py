@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
+from gpuparse.decoding.dual.branch import TAGS, TREES, Groups, tighten
+from gpuparse.decoding.dual.joint import constituents_and_dependencies, parse_and_tag
+from gpuparse.decoding.dual.parsing import second_order
 from gpuparse.dual import Agreement, Decreasing, DualDecomposition, Halving, Polyak
-from gpuparse.dual.branch import TAGS, TREES, Groups, tighten
-from gpuparse.dual.joint import constituents_and_dependencies, parse_and_tag
-from gpuparse.dual.parsing import second_order
 from tests.dual.structures import BATCH, CLOSE, Counted, Maker, cut, derivations, near, trees
 
 pytestmark = pytest.mark.exhaustive

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.dual.branch import TAGS, TREES, tighten
-from gpuparse.dual.joint import constituents_and_dependencies, parse_and_tag
+from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
+from gpuparse.decoding.dual.joint import constituents_and_dependencies, parse_and_tag
 from tests.distributions.families import enumerate_all, phrases, some_grammar
 
 LENGTHS = torch.tensor([4, 3, 1])

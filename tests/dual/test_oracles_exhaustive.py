@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
+from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrder, Tagger, Trees
+from gpuparse.decoding.parts import legal_triples
 from gpuparse.dual import Found, Oracle
-from gpuparse.dual.grammars import Constituents, Lexicalized
-from gpuparse.dual.oracles import HeadAutomata, SecondOrder, Tagger, Trees
-from gpuparse.parts import legal_triples
 from tests.dual.structures import BATCH, CLOSE, Counted, Maker, cut, derivations, near, trees
 
 pytestmark = pytest.mark.exhaustive

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.dual.soft import SoftDualDecomposition, SoftSecondOrder, SoftTrees, softly
+from gpuparse.decoding.dual.soft import SoftDualDecomposition, SoftSecondOrder, SoftTrees, softly
 from tests.dual.instances import LENGTHS, best, instance
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend, backend_for
-from gpuparse.backend.gpu import GpuBackend
+from gpuparse.ops.backend import Backend, backend_for
+from gpuparse.ops.backend.gpu import GpuBackend
 from tests.ptx import RawModule
 from tests.ptx.launch import ORDERS
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend
 from gpuparse.ops import launch
+from gpuparse.ops.backend import Backend
 from tests.declared import ARCS, KINDS, Example, example
 from tests.ptx.launch import ORDERS
 

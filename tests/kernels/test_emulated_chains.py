@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend
 from gpuparse.ops import chains
+from gpuparse.ops.backend import Backend
 
 from .emulator import DTYPES, INF, SCHEDULED, both
 

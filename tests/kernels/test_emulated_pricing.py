@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpuparse.backend import Backend
+from gpuparse.ops.backend import Backend
 from gpuparse.ops.pricing import Priced, price, price_listed
 from tests.pricing_oracle import DTYPES, KINDS, copied, equal, scorer_of, some_duals, some_parts
 

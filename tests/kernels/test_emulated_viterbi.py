@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.backend import Backend
 from gpuparse.ops import viterbi
+from gpuparse.ops.backend import Backend
 from gpuparse.ops.viterbi import Table
 
 from .emulator import DTYPES, INF, SCHEDULED, on_both

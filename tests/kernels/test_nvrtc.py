@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from gpuparse.backend.base import SOURCES, instances, source_text
-from gpuparse.backend.gpu import OPTIONS
+from gpuparse.ops.backend.base import SOURCES, instances, source_text
+from gpuparse.ops.backend.gpu import OPTIONS
 from tests.ptx.nvrtc import assembler_report, compile_ptx
 
 ARCHITECTURES = ("75", "80", "86", "90", "100", "120")

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from gpuparse.decoding.ilp.check import Trees
 from gpuparse.lp import Arcs, Box, Children, Constraint, Only, Row, Soft, Span, Unique, Words, violates
-from gpuparse.lp.check import Trees
 from tests.lp.some import LABELS, constraints, sentence, tree
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpuparse.decoding import decode
+from gpuparse.decoding.methods import decode
+from gpuparse.decoding.scores import Scores
 from gpuparse.lp import Arcs, Children, Projective, Soft, Unique, Words, violates
-from gpuparse.scores import Scores
 
 NAMES = ("nsubj", "obj", "punct")
 

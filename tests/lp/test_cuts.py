@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gpuparse.lp.cuts import Cuts, no_cycle, no_cycle_gp, triangle, violated_sets
+from gpuparse.decoding.ppc.cuts import Cuts, no_cycle, no_cycle_gp, triangle, violated_sets
 from tests.oracle import all_trees
 
 N = 6

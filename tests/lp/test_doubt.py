@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.lp.master import Master
-from gpuparse.lp.solver import Solution, Status
+from gpuparse.decoding.ilp.master import Master
+from gpuparse.decoding.solver import Solution, Status
 
 
 @pytest.mark.parametrize("ray", [None, np.ones])

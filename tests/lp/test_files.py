@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuparse import lp
-from gpuparse.defaults import ready
-from gpuparse.lp.files import unknown_labels
+from gpuparse.decoding.ilp.files import unknown_labels
+from gpuparse.system.defaults import ready
 
 
 def test_every_kind(tmp_path: Path) -> None:

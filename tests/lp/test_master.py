@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from gpuparse.lp.constrained import penalty
-from gpuparse.lp.master import Master
-from gpuparse.lp.rows import Row
+from gpuparse.decoding.ilp.constrained import penalty
+from gpuparse.decoding.ilp.master import Master
+from gpuparse.decoding.ilp.rows import Row
 from tests.lp.problems import LABELS, TAGS, random_constraints, sentence
 from tests.oracle import all_trees
 

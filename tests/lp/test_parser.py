@@ -16,15 +16,15 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from gpuparse.cli.corpus import parse_corpus
+from gpuparse.cli.corpus.output import FileOutput
 from gpuparse.cli.parse import parse
-from gpuparse.corpus import parse_corpus
-from gpuparse.corpus.output import FileOutput
 from gpuparse.data import read_conllu, write_conllu
 from gpuparse.data.batches import collate
 from gpuparse.data.sentence import ConlluError
-from gpuparse.decoding import decode
+from gpuparse.decoding.methods import decode
 from gpuparse.lp import Arcs, Children, Constraint, Only, Soft, Unique, Words
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
 from gpuparse.train import loop
 from tests.train.small import config, parser_and_batch, run, sentences
 
@@ -218,10 +218,11 @@ def test_resumed_in_another_process(model: Path, tmp_path: Path) -> None:
         "--batch-words",
         50,
     ]
-    code = "import gpuparse.corpus.driver as d; d.parse_corpus.__kwdefaults__.update(window=5, save_seconds=0.0); " + (
-        "import sys; from gpuparse.cli import main; main()"
+    code = (
+        "import gpuparse.cli.corpus.driver as d; d.parse_corpus.__kwdefaults__.update(window=5, save_seconds=0.0); "
+        + ("import sys; from gpuparse.cli import main; main()")
     )
-    stop = "import gpuparse.corpus.output as o; o.FileOutput.finish = lambda *_: sys.exit(7); "
+    stop = "import gpuparse.cli.corpus.output as o; o.FileOutput.finish = lambda *_: sys.exit(7); "
 
     def process(before: str, seed: str, *more: str) -> int:
         full = [sys.executable, "-c", f"import sys; {before}{code}", "parse", *map(str, arguments), *more]

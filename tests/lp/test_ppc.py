@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.lp import ppc, pricing
-from gpuparse.lp.brute import solve_whole
-from gpuparse.lp.grandparents import POLYTOPES, PRICED, GrandparentProgram, legal_arcs, legal_triples
-from gpuparse.lp.ppc_batch import parse_price_cut
-from gpuparse.lp.solver import Status
+from gpuparse.decoding.ppc import ppc, pricing
+from gpuparse.decoding.ppc.batch import parse_price_cut
+from gpuparse.decoding.ppc.brute import solve_whole
+from gpuparse.decoding.ppc.grandparents import POLYTOPES, PRICED, GrandparentProgram, legal_arcs, legal_triples
+from gpuparse.decoding.solver import Status
 from gpuparse.nn.trilinear import TrilinearParts
 from tests.oracle import all_trees
 

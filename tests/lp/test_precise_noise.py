@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.lp.grandparents import Duals, GrandparentProgram
-from gpuparse.lp.ppc import Answer, Sentence
+from gpuparse.decoding.ppc.grandparents import Duals, GrandparentProgram
+from gpuparse.decoding.ppc.ppc import Answer, Sentence
 
 
 def _exact_budget(program: GrandparentProgram, duals: Duals, h: int, m: int) -> Fraction:

@@ -7,10 +7,10 @@ import random
 import pytest
 import torch
 
-from gpuparse.decoding import decode
+from gpuparse.decoding.methods import decode
+from gpuparse.decoding.parts import DenseParts
+from gpuparse.decoding.scores import Scores
 from gpuparse.lp import Children, Projective
-from gpuparse.parts import DenseParts
-from gpuparse.scores import Scores
 from tests.oracle import all_trees
 
 

@@ -9,8 +9,8 @@ import highspy
 import numpy as np
 import pytest
 
-from gpuparse.lp import solver
-from gpuparse.lp.solver import Entries, Program, Status
+from gpuparse.decoding import solver
+from gpuparse.decoding.solver import Entries, Program, Status
 
 
 def knapsack() -> Program:

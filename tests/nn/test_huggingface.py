@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.models.parser import Parser
 from gpuparse.nn.huggingface import PretrainedEncoder, _windows
-from gpuparse.parser import Parser
 from tests.nn.tiny_models import MAKERS, POSITIONS, WIDTH
 
 transformers = pytest.importorskip("transformers")

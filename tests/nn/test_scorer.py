@@ -11,11 +11,11 @@ from torch import nn
 
 from gpuparse.data import Sentence
 from gpuparse.data.vocab import PAD
+from gpuparse.decoding.parts import legal_triples
 from gpuparse.nn.build import build_scorer, save_files
 from gpuparse.nn.scorer import NeuralScorer
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.nn.trilinear import TrilinearParts
-from gpuparse.parts import legal_triples
 from tests.nn.small_scorers import CLOSE, NO_VECTORS, TINY, batch_of, everything, make, same
 
 pytestmark = pytest.mark.usefixtures("seeded")

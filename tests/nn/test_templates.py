@@ -15,10 +15,10 @@ from torch import Tensor
 
 from gpuparse.data.batches import Batch
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.decoding.parts import KINDS, Kind, Parts, legal_pairs, legal_triples
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald, places, read_templates
 from gpuparse.nn.templates.atoms import bucket, mix
-from gpuparse.parts import KINDS, Kind, Parts, legal_pairs, legal_triples
-from gpuparse.trees import is_word
+from gpuparse.structures.masks import word_mask
 from tests.nn import templates_oracle as oracle
 
 LENGTHS = (9, 1, 4, 14)
@@ -170,7 +170,7 @@ def test_features_are_what_scores_are_made_of(layout: str) -> None:
     scorer, batch = make(CONFIGS[layout], 3)
     assert batch.heads is not None
     scored, heads = scorer(batch), batch.heads
-    word = is_word(batch.lengths, heads.shape[1])
+    word = word_mask(batch.lengths, heads.shape[1])
 
     def summed(features: Tensor, weights: Tensor) -> Tensor:
         found = weights[features.clamp(min=0)]

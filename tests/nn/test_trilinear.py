@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from gpuparse.decoding.parts import KINDS, Kind, legal_pairs, legal_triples
+from gpuparse.decoding.scores import Scores
 from gpuparse.nn.trilinear import Trilinear, TrilinearParts
-from gpuparse.parts import KINDS, Kind, legal_pairs, legal_triples
-from gpuparse.scores import Scores
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 F32, F64 = torch.float32, torch.float64

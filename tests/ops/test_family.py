@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gpuparse.ops.family import Bundle, Family, Plain
-from gpuparse.plain.semiring import NEG_INF, logsumexp
+from gpuparse.ops.plain.semiring import NEG_INF, logsumexp
 
 
 def masks(scores: Bundle, lengths: Tensor) -> list[Tensor | None]:

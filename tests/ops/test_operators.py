@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.backend import choose
+from gpuparse.ops.backend import choose
 from tests.declared import example
 
 

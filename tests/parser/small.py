@@ -8,7 +8,7 @@ import torch
 
 from gpuparse.config import Config, ScorerConfig, TrainingConfig
 from gpuparse.data import Sentence
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
 
 TINY = ScorerConfig(word=6, char=4, chars=6, tag=4, feats=3, hidden=8, layers=1, arc=8, label=6)
 FILES = {"config.toml", "model.json", "model.safetensors", "vocabulary.json"}

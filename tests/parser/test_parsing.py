@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpuparse import room
 from gpuparse.config import Config
 from gpuparse.data import ConlluError, Sentence, check_tree
 from gpuparse.data.batches import batches_by_length
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
+from gpuparse.system import room
 from tests.oracle import Enumeration, has_crossing
 from tests.parser.small import TINY, bare, columns, make
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import gpuparse
 from gpuparse.config import Config, TrainingConfig
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
 from tests.parser.small import FILES, TINY, make
 
 
@@ -199,7 +199,9 @@ def test_weights_of_another_model(model):
 def test_a_save_that_fails_leaves_what_was_there(parser, model, treebank, monkeypatch):
     """Each file is whole, and a file that is not there says so."""
     before = {name: (model / name).read_bytes() for name in FILES}
-    monkeypatch.setattr("gpuparse.files.os.fsync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(
+        "gpuparse.system.files.os.fsync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
     with pytest.raises(OSError, match="No space left"):
         make(parser.vocabulary, seed=2).save(model)
     assert {name: (model / name).read_bytes() for name in os.listdir(model)} == before

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.plain import eisner, generic, matrix_tree, mst, semiring
+from gpuparse.ops.plain import eisner, generic, matrix_tree, mst, semiring
 from tests.oracle import Enumeration, never_read, random_instance
 
 pytestmark = pytest.mark.usefixtures("one_thread")

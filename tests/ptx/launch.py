@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from gpuparse.backend.cache import cache_name, fetch
-from gpuparse.backend.cpu import compiler_version, find_compiler, native_flags
+from gpuparse.ops.backend.cache import cache_name, fetch
+from gpuparse.ops.backend.cpu import compiler_version, find_compiler, native_flags
 
 from .nvrtc import compile_ptx
 from .parse import Kernel, Program, parse

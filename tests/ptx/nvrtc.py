@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.backend.cache import cache_name, fetch
+from gpuparse.ops.backend.cache import cache_name, fetch
 
 
 def compile_ptx(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpuparse import files
+from gpuparse.system import files
 from gpuparse.train import Report
 from gpuparse.train.gradient import Descent
 from gpuparse.train.online import OnlineLearner

@@ -13,8 +13,8 @@ from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.batches import Batch, collate
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.parser import Parser
-from gpuparse.tagger import Tagger
+from gpuparse.models.parser import Parser
+from gpuparse.models.tagger import Tagger
 from gpuparse.train import Report, loop, train, train_tagger
 from gpuparse.train.report import read_log
 

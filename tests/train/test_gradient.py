@@ -12,8 +12,8 @@ from torch import nn
 
 from gpuparse.config import TrainingConfig
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.models.parser import Parser
 from gpuparse.nn.scorer import NeuralScorer
-from gpuparse.parser import Parser
 from gpuparse.train.checkpoint import load_checkpoint, save_checkpoint
 from gpuparse.train.gradient import GradientLearner, rate_at
 from gpuparse.train.objectives import label_loss

@@ -19,9 +19,9 @@ import torch
 from gpuparse.config import LIMITS, Config, Limits
 from gpuparse.data.batches import shuffled_batches
 from gpuparse.data.sentence import Sentence
-from gpuparse.decoding import decode
+from gpuparse.decoding.methods import decode
 from gpuparse.evaluate import attachment_scores
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
 from gpuparse.train import task
 from gpuparse.train.gradient import Descent
 from gpuparse.train.online import OnlineLearner
@@ -311,7 +311,7 @@ def test_a_parser_learned_by_beliefs_decodes_by_them(tmp_path, no_curve, monkeyp
         methods.append(method)
         return decode(scores, method, **options)
 
-    monkeypatch.setattr("gpuparse.parser.decode", watched)
+    monkeypatch.setattr("gpuparse.models.parser.decode", watched)
     found = parser.predict(given)
     parser.predict(given, method="ilp")
     assert set(methods) == {"bp", "ilp"} and methods[0] == "bp"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from gpuparse.scores import Scores
+from gpuparse.decoding.scores import Scores
 from gpuparse.train.objectives import (
     head_selection,
     label_loss,

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from gpuparse.data.batches import Batch
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.decoding import decode
+from gpuparse.decoding.methods import decode
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, read_templates
+from gpuparse.structures.masks import word_mask
 from gpuparse.train.learner import Learner
 from gpuparse.train.online import OnlineLearner
-from gpuparse.trees import is_word
 from tests.nn import templates_oracle as oracle
 
 ARCS = read_templates(
@@ -97,7 +97,7 @@ def differences(learner: OnlineLearner, batch: Batch, predicted: Tensor) -> tupl
         for feature in model.tree_features(batch, heads).flatten().tolist():
             if feature >= 0:
                 total[feature] += sign
-    word = is_word(batch.lengths, batch.heads.shape[1])
+    word = word_mask(batch.lengths, batch.heads.shape[1])
     return total, float(((predicted != batch.heads) & word).sum())
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from gpuparse.parser import Parser
+from gpuparse.models.parser import Parser
 from gpuparse.train import checkpoint, loop
 from tests.train.ends import Told
 from tests.train.small import config, outcome, run, sentences

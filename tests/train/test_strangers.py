@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from gpuparse.tensors import read_header, read_tensors
+from gpuparse.system.tensors import read_header, read_tensors
 from gpuparse.train import checkpoint, loop
 from tests.train.ends import Stop
 from tests.train.small import outcome, run

@@ -11,7 +11,7 @@ import torch
 from gpuparse.config import Config
 from gpuparse.data import Sentence
 from gpuparse.data.tagging import TagVocabulary, collate_tags
-from gpuparse.tagger import Tagger
+from gpuparse.models.tagger import Tagger
 from gpuparse.train import loop, train, train_tagger
 from gpuparse.train.report import draw_curve
 from gpuparse.train.tagging import TagDescent, TagPerceptron, shrink_, tag_loss, tag_vocabulary

@@ -18,10 +18,10 @@ from gpuparse.data.grammar.rules import read_grammar
 from gpuparse.data.grammar.trigrams import Trigrams
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import saved_entry, saved_names
-from gpuparse.files import is_there, json_bytes, read_json, write_together
-from gpuparse.grammars import Grammar
-from gpuparse.quote import quoted
-from gpuparse.tensors import Outline, check_outlines, read_header, read_tensors
+from gpuparse.structures.grammars import Grammar
+from gpuparse.system.files import is_there, json_bytes, read_json, write_together
+from gpuparse.system.quote import quoted
+from gpuparse.system.tensors import Outline, check_outlines, read_header, read_tensors
 
 FORMAT = 1
 _TENSORS = ("parents", "lefts", "rights", "heads", "scores", "roots")

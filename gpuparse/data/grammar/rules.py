@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from gpuparse.data.brackets import Constituent
-from gpuparse.grammars import Grammar
+from gpuparse.structures.grammars import Grammar
 
 _FIRST = -(1 << 62)  # before any count
 

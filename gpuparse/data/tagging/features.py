@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuparse.data.vocab import saved_names
-from gpuparse.quote import quoted
+from gpuparse.system.quote import quoted
 
 OUTSIDE = ""  # the form of what lies before and after a sentence; no word is empty
 _CACHED = 100_000  # forms; a corpus may have any number of them

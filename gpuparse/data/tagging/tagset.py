@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuparse.data.sentence import Sentence
-from gpuparse.quote import quoted
+from gpuparse.system.quote import quoted
 
 _COLUMNS = {"xpos": ("xpos",), "upos": ("upos",), "upos+feats": ("upos", "feats")}
 TAG_SETS = tuple(_COLUMNS)

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from gpuparse.decoding.parts import Kind, Parts, as_axis, legal_pairs
 from gpuparse.nn.templates.atoms import ROLES
 from gpuparse.nn.templates.places import Nodes, Places
 from gpuparse.nn.templates.tables import Table, score
 from gpuparse.ops.pricing import CODES, Scorer
-from gpuparse.parts import Kind, Parts, as_axis, legal_pairs
 
 
 class Bounds:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from gpuparse.data.batches import Batch
 from gpuparse.data.vocab import Vocabulary
+from gpuparse.decoding.parts import KINDS, Kind
+from gpuparse.decoding.scores import Scores
 from gpuparse.nn.scorer import Scored
 from gpuparse.nn.templates import mcdonald
 from gpuparse.nn.templates.atoms import ROLES, PartKind, distinct
@@ -17,10 +19,7 @@ from gpuparse.nn.templates.mcdonald import Templates
 from gpuparse.nn.templates.parts import Bounds, TemplateParts
 from gpuparse.nn.templates.places import Nodes
 from gpuparse.nn.templates.tables import Layout, Table, factored_table, features, joint_table, score
-from gpuparse.parts import KINDS, Kind
-from gpuparse.plain.second_order import previous_sibling
-from gpuparse.scores import Scores
-from gpuparse.trees import is_word
+from gpuparse.structures.masks import previous_sibling, word_mask
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class TemplateScorer(nn.Module):
 
         −1 where there is none.
         """
-        word = is_word(lengths, heads.shape[1]) & (heads >= 0)
+        word = word_mask(lengths, heads.shape[1]) & (heads >= 0)
         head = torch.where(word, heads, 0)
         found = [torch.where(word, heads, -1)]
         if "grandparents" in self._bounds:

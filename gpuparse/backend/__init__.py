@@ -1,6 +1,0 @@
-"""Find, compile, cache and launch the kernels: CuPy on a GPU, the system's C++ compiler on a CPU."""
-
-from gpuparse.backend.base import Argument, Backend, Kernel, Long
-from gpuparse.backend.choose import backend_for, describe, has_kernel
-
-__all__ = ["Argument", "Backend", "Kernel", "Long", "backend_for", "describe", "has_kernel"]

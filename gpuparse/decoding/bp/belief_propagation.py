@@ -1,0 +1,410 @@
+"""Loopy belief propagation (4.3): which messages are sent when, and what comes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values
+from gpuparse.decoding.bp.messages import Total, damp
+from gpuparse.ops.plain.semiring import NEG_INF
+from gpuparse.structures.trees import Lengths, as_lengths_up_to, can_look
+
+Schedule = Literal["parallel", "serial"]
+Mode = Literal["sum", "max"]
+
+_NEAR = 2**20  # messages of a family that are in work at a time
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """What belief propagation came to believe, in float64; everything has a gradient.
+
+    Attributes:
+        residuals: the largest change of a variable's belief, as a probability, in a sentence's last iteration [B].
+        converged: whether that is at most the tolerance [B].
+        iterations: how many a sentence took [B].
+        impossible: sentences found without any assignment [B]: their beliefs are 0, log Z -inf. Those of a hard
+            constraint that no single variable shows have log Z -inf alone.
+
+    Example:
+        >>> import torch
+        >>> from gpuparse import bp
+        >>> beliefs = bp.BeliefPropagation([bp.Tree(), bp.Link(torch.zeros(1, 3, 3))]).run()
+        >>> beliefs.links[0, 0], beliefs.converged  # each of the words is under the root in one of two trees
+        (tensor([0.0000, 0.5000, 0.5000], dtype=torch.float64), tensor([True]))
+    """
+
+    residuals: Float[Tensor, " B"]
+    converged: Bool[Tensor, " B"]
+    iterations: Int[Tensor, " B"]
+    impossible: Bool[Tensor, " B"]
+    _runs: list[_Run] = field(repr=False)
+
+    def _join(self, each: list[Tensor]) -> Tensor:
+        """What there is of the sentences, in their order."""
+        return _in_order(self._runs, each)
+
+    @cached_property
+    def log_odds(self) -> Float[Tensor, "B N N"]:
+        """Log-odds of each link (5), -inf where there is no link. For mode "max" they are those of max-marginals."""
+        odds = self._join([run.total.values.links for run in self._runs])
+        return torch.where(self.impossible[:, None, None], NEG_INF, odds)
+
+    @cached_property
+    def links(self) -> Float[Tensor, "B N N"]:
+        """Probability of each link."""
+        return torch.sigmoid(self.log_odds)
+
+    @cached_property
+    def tags(self) -> Float[Tensor, "B n T"] | None:
+        """Probability of each word's tags, 0 past the end; None without tags."""
+        found = []
+        for run in self._runs:
+            scores = run.total.values.tags
+            if scores is None:
+                return None
+            word = run.graph.words[:, 1:, None] & ~run.total.impossible[:, None, None]
+            found.append(torch.where(word, torch.softmax(torch.where(word, scores, 0.0), 2), 0.0))
+        return self._join(found)
+
+    @cached_property
+    def log_partition(self) -> Float[Tensor, " B"]:
+        """The Bethe estimate of log Z (for "max": of the best score), exact if the graph has no cycles and beliefs have
+        converged. A variable that no factor knows does not count. If the last temperature is T, it is that of the
+        factors F ** (1 / T)."""
+        return self._join([run.bethe() for run in self._runs])
+
+    @cached_property
+    def factors(self) -> list[Tensor]:
+        """Beliefs of the families of factors (6), in their order: see ``Factors.beliefs``. A sentence without any
+        assignment has whatever comes out."""
+        each = [run.beliefs_of_factors() for run in self._runs]
+        shared = [family.shared for family in self._runs[0].factors]
+        return [
+            torch.stack(found).sum(0) if s else self._join(list(found))
+            for s, found in zip(shared, zip(*each, strict=True), strict=True)
+        ]
+
+
+class BeliefPropagation:
+    """Loopy belief propagation over a batch of sentences.
+
+    Args:
+        factors: families of factors (``gpuparse.bp``), at least one.
+        iterations: how many times every family sends its messages, at most.
+        tolerance: a sentence has converged when no belief of a variable, as a probability, changes by more than this in
+            an iteration. Where values can be looked at (on a CPU), it then takes no more time. 0: if nothing moves.
+        damping: share of the old message in a new one, from 0 to below 1 (log-odds are mixed).
+        schedule: "parallel": all families send at once. "serial": one after the other, in their order, each with what
+            those before it have just sent.
+        mode: "sum" for marginals, "max" for max-marginals (max-product, footnote 25).
+        temperatures: of the iterations, the last of them for the rest: deterministic annealing (footnote 25). Every
+            factor is raised to 1 / temperature; no sentence converges before the last temperature. There may not be
+            more of them than iterations. With a last one other than 1, beliefs and log Z are those of F ** (1 / T).
+        recompute: a gradient through the iterations computes each of them once more, and only messages are kept: about
+            a tenth of the memory, for half as much time again.
+
+    Raises ValueError at options that are none, factors of different sizes, and a NaN or +inf among their scores.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import bp
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> arcs, pairs = torch.randn(2, 5, 5, generator=generator), torch.randn(2, 5, 5, 5, generator=generator)
+        >>> beliefs = gp.BeliefPropagation([bp.Tree(), bp.Link(arcs), bp.Grand(pairs)], iterations=50).run([4, 3])
+        >>> beliefs.links.shape, beliefs.converged
+        (torch.Size([2, 5, 5]), tensor([True, True]))
+    """
+
+    def __init__(
+        self,
+        factors: Sequence[Factors],
+        *,
+        iterations: int = 10,
+        tolerance: float = 1e-6,
+        damping: float = 0.0,
+        schedule: Schedule = "parallel",
+        mode: Mode = "sum",
+        temperatures: Sequence[float] = (1.0,),
+        recompute: bool = False,
+    ) -> None:
+        self.factors = _as_factors(factors)
+        if not _is(iterations, Integral):
+            raise ValueError(f"iterations must be an integer, got {iterations!r}")
+        if iterations < 1:
+            raise ValueError(f"iterations must be 1 or more, got {iterations}")
+        if not _is(tolerance, Real) or not tolerance >= 0:
+            raise ValueError(f"tolerance must be a number that is not negative, got {tolerance!r}")
+        if not _is(damping, Real) or not 0 <= damping < 1:
+            raise ValueError(f"damping must be a number in [0, 1), got {damping!r}")
+        if schedule not in ("parallel", "serial"):
+            raise ValueError(f'schedule must be "parallel" or "serial", got {schedule!r}')
+        if mode not in ("sum", "max"):
+            raise ValueError(f'mode must be "sum" or "max", got {mode!r}')
+        heat = _as_temperatures(temperatures)
+        if len(heat) > iterations:
+            raise ValueError(
+                f"temperatures are {len(heat)}, but iterations {iterations}: the last one would not be reached; "
+                "give more iterations or fewer temperatures"
+            )
+        self.iterations, self.tolerance, self.damping = iterations, tolerance, damping
+        self.schedule, self.mode, self.temperatures = schedule, mode, heat
+        self.recompute = recompute
+
+    def run(self, lengths: Lengths = None, *, nodes: int | None = None) -> Beliefs:
+        """Send messages until all sentences have converged or the iterations are used up.
+
+        Args:
+            lengths: words of each sentence [B]; None if all are full.
+            nodes: N, needed only if no family has scores that tell, which it has to agree with.
+        """
+        graph = self._graph(lengths, nodes)
+        prepared = [family.prepare(graph) for family in self.factors]
+        looks = can_look(graph.lengths, None)
+        # on a CPU a few sentences at a time, so that their messages stay near
+        B = len(graph.lengths)
+        pieces = min(max(1, B), -(-B * graph.nodes**3 // _NEAR)) if looks else 1
+        done: list[_Run] = []
+        for index in torch.arange(B, device=graph.lengths.device).tensor_split(max(1, pieces)):
+            run = _Run.start(graph, prepared, index)
+            for step in range(self.iterations):
+                beta = 1 / self.temperatures[min(step, len(self.temperatures) - 1)]
+                run.step(self, beta, may_stop=step >= len(self.temperatures) - 1)
+                if step == self.iterations - 1 or not looks:
+                    continue
+                stay = (~run.converged).nonzero().squeeze(1)
+                if len(stay) == 0:
+                    break
+                if len(stay) < len(run.converged):
+                    done.append(run.select(run.converged.nonzero().squeeze(1)))
+                    run = run.select(stay)
+            done.append(run)
+        if self.temperatures[-1] != 1:
+            for run in done:
+                run.factors = [family.temper(1 / self.temperatures[-1]) for family in run.factors]
+        return Beliefs(
+            _in_order(done, [run.residuals for run in done]),
+            _in_order(done, [run.converged for run in done]),
+            _in_order(done, [run.iterations for run in done]),
+            _in_order(done, [run.total.impossible for run in done]),
+            done,
+        )
+
+    def log_partition(self, lengths: Lengths = None, *, nodes: int | None = None) -> Float[Tensor, " B"]:
+        """The Bethe estimate of log Z, its gradient what the factors believe of their parts (section 7).
+
+        Messages count as constants, so that nothing is kept of the iterations. Arguments as of ``run``; of temperatures
+        see ``Beliefs.log_partition``.
+        """
+        with torch.no_grad():
+            found = self.run(lengths, nodes=nodes)
+        graph = self._graph(lengths, nodes)
+        prepared = [family.prepare(graph) for family in self.factors]
+        beta = 1 / self.temperatures[-1]
+        live = prepared if beta == 1 else [family.temper(beta) for family in prepared]
+        runs = [replace(run, factors=[family.select(run.index) for family in live]) for run in found._runs]
+        return replace(found, _runs=runs).log_partition
+
+    def _graph(self, lengths: Lengths, nodes: int | None) -> Graph:
+        sizes = [family.size for family in self.factors]
+        for what, known in zip(("sentences", "nodes", "tags"), zip(*sizes, strict=True), strict=True):
+            if len({size for size in known if size is not None}) > 1:
+                found = ", ".join(
+                    f"{type(family).__name__} {size}"
+                    for family, size in zip(self.factors, known, strict=True)
+                    if size is not None
+                )
+                raise ValueError(f"factors must be of the same {what}, got {found}")
+        B, N, T = (next((size for size in known if size is not None), None) for known in zip(*sizes, strict=True))
+        if nodes is not None and (not _is(nodes, Integral) or nodes < 2):
+            raise ValueError(f"nodes must be an integer, words + 1 >= 2, got {nodes!r}")
+        if nodes is not None and N not in (None, nodes):
+            raise ValueError(f"nodes is {nodes}, but factors are of {N}; leave it out, or give {N}")
+        if lengths is not None and B is None:
+            if not _is(lengths, Sequence) and not (isinstance(lengths, Tensor) and lengths.dim() == 1):
+                raise ValueError("lengths must be a tensor or list of integers, one for each sentence")
+            B = len(lengths)
+        N = nodes if N is None else N
+        if B is None or N is None:
+            raise ValueError("lengths and nodes must be given where no factors have scores that tell")
+        like = next((f.scores for f in self.factors if f.scores is not None), None)
+        device = like.device if like is not None else lengths.device if isinstance(lengths, Tensor) else None
+        some = torch.empty(B, 0, device=device)
+        counts = as_lengths_up_to(N - 1, lengths, some, "factors", None)
+        return Graph(counts, N, T or 0, self.mode == "max")
+
+
+def _is(value: object, kind: type) -> bool:
+    """Whether it is, whatever its annotation says."""
+    return isinstance(value, kind)
+
+
+def _as_factors(factors: Sequence[Factors]) -> list[Factors]:
+    if isinstance(factors, Factors | type) or not hasattr(factors, "__iter__"):
+        got = factors if isinstance(factors, type) else type(factors)
+        raise ValueError(f"factors must be a list of families of factors, got {got.__name__}; put it into [...]")
+    families = list(factors)
+    if not families:
+        raise ValueError("factors must have one family at least")
+    for i, family in enumerate(families):
+        if isinstance(family, type):
+            raise ValueError(f"factors[{i}] is the class {family.__name__}; make one: {family.__name__}(...)")
+        if not isinstance(family, Factors):
+            raise ValueError(f"factors[{i}] must be a family of factors (bp.Factors), got {type(family).__name__}")
+    return families
+
+
+def _as_temperatures(temperatures: Sequence[float]) -> list[float]:
+    each = list(temperatures) if _is(temperatures, Sequence) else []
+    if not each or not all(_is(t, Real) and 0 < t < math.inf and 1 / float(t) < math.inf for t in each):
+        raise ValueError(f"temperatures must be a list of finite numbers above 0, got {temperatures!r}")
+    return [float(t) for t in each]
+
+
+@dataclass
+class _Run:
+    """Some sentences (``index``), and where they stand."""
+
+    index: Int[Tensor, " S"]
+    graph: Graph
+    factors: list[Factors]
+    messages: list[Messages]
+    parts: list[Total]
+    total: Total
+    residuals: Float[Tensor, " S"]
+    converged: Bool[Tensor, " S"]
+    iterations: Int[Tensor, " S"]
+
+    @staticmethod
+    def start(graph: Graph, factors: list[Factors], index: Int[Tensor, " S"]) -> _Run:
+        """All messages are uniform."""
+        if len(index) < len(graph.lengths):
+            graph, factors = graph.select(index), [family.select(index) for family in factors]
+        lengths = graph.lengths
+        messages = [family.spread(graph.zeros()) for family in factors]
+        parts = [Total.part(f, m, graph) for f, m in zip(factors, messages, strict=True)]
+        return _Run(
+            index,
+            graph,
+            factors,
+            messages,
+            parts,
+            Total.add(parts, graph),
+            torch.zeros_like(lengths, dtype=torch.float64),
+            torch.zeros_like(lengths, dtype=torch.bool),
+            torch.zeros_like(lengths),
+        )
+
+    def step(self, settings: BeliefPropagation, beta: float, may_stop: bool) -> None:
+        """Every family sends its messages once."""
+        before = self.total
+        state = settings, beta, self.converged, self.messages, self.parts, before
+        if settings.recompute and torch.is_grad_enabled():
+            _ = before.values  # kept there, and so saved only once
+            sent = checkpoint(self._send, *state, use_reentrant=False, preserve_rng_state=False)
+        else:
+            sent = self._send(*state)
+        self.messages, self.parts = sent
+        self.total = Total.add(self.parts, self.graph)
+        change = _change(_probabilities(self.total), _probabilities(before))
+        self.residuals = torch.where(self.converged, self.residuals, change)
+        self.iterations = self.iterations + (~self.converged).long()
+        if may_stop:
+            self.converged = self.converged | (change <= settings.tolerance)
+
+    def _send(
+        self,
+        settings: BeliefPropagation,
+        beta: float,
+        converged: Bool[Tensor, " S"],
+        messages: list[Messages],
+        parts: list[Total],
+        total: Total,
+    ) -> tuple[list[Messages], list[Total]]:
+        """The messages after one iteration, and what each family says in all."""
+        graph, messages, parts = self.graph, list(messages), list(parts)
+        for i, family in enumerate(self.factors):
+            if settings.schedule == "serial" and i:
+                total = Total.add(parts, graph)
+            # a new family where it is recomputed, so that nothing is kept of the first time
+            warm = family if beta == 1 and not settings.recompute else family.temper(beta)
+            old = messages[i]
+            incoming = total.without(family, old, finite=parts[i].is_finite)
+            new = damp(old, warm.propagate(incoming, graph), settings.damping)
+            if not can_look(graph.lengths, None):  # else those that have converged are gone
+                new = tuple(torch.where(_like(converged, b), a, b) for a, b in zip(old, new, strict=True))
+            messages[i], parts[i] = new, Total.part(family, new, graph)
+        return messages, parts
+
+    def select(self, at: Int[Tensor, " S"]) -> _Run:
+        """Some of the sentences."""
+        return _Run(
+            self.index[at],
+            self.graph.select(at),
+            [family.select(at) for family in self.factors],
+            [tuple(m[at] for m in messages) for messages in self.messages],
+            [part.select(at) for part in self.parts],
+            self.total.select(at),
+            self.residuals[at],
+            self.converged[at],
+            self.iterations[at],
+        )
+
+    def bethe(self) -> Float[Tensor, " S"]:
+        """Sum over factors of log Z_F - sum over edges of log Z_V + sum over variables of log Z_V, with Z_F the sum of
+        (6) and Z_V that of (5) before they are normalised."""
+        graph, total = self.graph, self.total
+        values = total.values
+        demanded = values.links == torch.inf  # what is infinite cancels, the finite part does not
+        of_links = torch.where(demanded, total.finite.links, graph.plus_one(torch.where(demanded, 0.0, values.links)))
+        degrees, result = graph.zeros(), torch.zeros_like(self.residuals)
+        for family, own in zip(self.factors, self.messages, strict=True):
+            degrees = degrees + family.collect(tuple(torch.ones_like(m) for m in own), graph)
+            result = result + family.log_z(total.without(family, own), graph) + total.demanded(family, own)
+        result = result - ((degrees.links - (degrees.links > 0).double()) * of_links).flatten(1).sum(1)
+        if values.tags is not None and degrees.tags is not None:
+            of_tags, degree = graph.sum(values.tags, 2), degrees.tags[..., 0]
+            result = result - ((degree - ((degree > 0) & graph.words[:, 1:]).double()) * of_tags).sum(1)
+        return torch.where(total.impossible, NEG_INF, result)
+
+    def beliefs_of_factors(self) -> list[Tensor]:
+        """One tensor for each family."""
+        return [
+            family.beliefs(self.total.without(family, own), self.graph)
+            for family, own in zip(self.factors, self.messages, strict=True)
+        ]
+
+
+def _in_order(runs: list[_Run], each: list[Tensor]) -> Tensor:
+    """What the runs have of their sentences, in the order of the sentences."""
+    if len(runs) == 1:
+        return each[0]
+    return torch.cat(each)[torch.cat([run.index for run in runs]).argsort()]
+
+
+def _like(flags: Tensor, other: Tensor) -> Tensor:
+    return flags.view(-1, *[1] * (other.dim() - 1))
+
+
+def _probabilities(total: Total) -> Values:
+    """Beliefs of the variables, to be compared only."""
+    values = total.values.each(torch.Tensor.detach)
+    tags = None if values.tags is None else torch.softmax(values.tags, 2).nan_to_num(0.0)
+    return Values(torch.sigmoid(values.links), tags)
+
+
+def _change(new: Values, old: Values) -> Float[Tensor, " B"]:
+    change = (new.links - old.links).abs().flatten(1).amax(1)
+    if new.tags is not None and old.tags is not None:
+        change = torch.maximum(change, (new.tags - old.tags).abs().flatten(1).amax(1))
+    return change

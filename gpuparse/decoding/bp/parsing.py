@@ -1,0 +1,62 @@
+"""Belief propagation for parsers: from scores to beliefs, trees and losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from gpuparse.decoding.bp.belief_propagation import BeliefPropagation, Beliefs
+from gpuparse.decoding.bp.grand import Grand
+from gpuparse.decoding.bp.graph import Factors
+from gpuparse.decoding.bp.local import Link
+from gpuparse.decoding.bp.siblings import ChildSequence
+from gpuparse.decoding.bp.tree import ProjectiveTree, Tree
+from gpuparse.decoding.scores import Scores
+from gpuparse.ops import EISNER, MATRIX_TREE
+
+
+def factors_of(scores: Scores, *, projective: bool = False, single_root: bool = True) -> list[Factors]:
+    """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out."""
+    tree = (ProjectiveTree if projective else Tree)(single_root=single_root)
+    factors: list[Factors] = [tree, Link(scores.arcs)]
+    if scores.grandparents is not None:
+        factors.append(Grand(scores.grandparents))
+    if scores.siblings is not None:
+        factors.append(ChildSequence(scores.siblings))
+    return factors
+
+
+def believe(scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any) -> Beliefs:
+    """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``."""
+    factors = factors_of(scores, projective=projective, single_root=single_root)
+    return BeliefPropagation(factors, **options).run(scores.lengths)
+
+
+def best_trees(
+    beliefs: Beliefs, scores: Scores, *, projective: bool = False, single_root: bool = True
+) -> Int[Tensor, "B N"]:
+    """Minimum Bayes risk (section 6): the trees with the most links that are believed in, none of them forbidden."""
+    links = beliefs.links.detach().masked_fill(scores.arcs.detach() == -torch.inf, -torch.inf)
+    return (EISNER if projective else MATRIX_TREE).argmax(links, scores.lengths, single_root)
+
+
+def log_partition(
+    scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any
+) -> Float64[Tensor, " B"]:
+    """The Bethe estimate of log Z; its gradient is what the factors believe of their parts."""
+    factors = factors_of(scores, projective=projective, single_root=single_root)
+    return BeliefPropagation(factors, **options).log_partition(scores.lengths)
+
+
+def squared_loss(
+    scores: Scores, heads: Int[Tensor, "B N"], *, projective: bool = False, single_root: bool = True, **options: Any
+) -> Float64[Tensor, " B"]:
+    """Sum over the links of (belief - truth)², differentiable through the iterations that were made."""
+    found = believe(scores, projective=projective, single_root=single_root, **options)
+    right = torch.zeros_like(found.links)
+    right.scatter_(1, heads.clamp(min=0)[:, None], 1.0)
+    word = (heads >= 0)[:, None]
+    return (torch.where(word, found.links - right, 0.0) ** 2).flatten(1).sum(1)

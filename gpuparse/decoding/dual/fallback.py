@@ -1,0 +1,159 @@
+"""Non-projective trees by dual decomposition, then by what can prove more: parse, price and cut, branch and bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from gpuparse.decoding.dual.branch import TREES, Branch, tighten
+from gpuparse.decoding.dual.decomposition import Agreement, DualDecomposition
+from gpuparse.decoding.dual.horizon import Near, Whole
+from gpuparse.decoding.dual.oracles import HeadAutomata
+from gpuparse.decoding.dual.parsing import second_order
+from gpuparse.decoding.dual.steps import Step
+from gpuparse.decoding.parse import Parse
+from gpuparse.decoding.parts import legal_pairs, legal_triples
+from gpuparse.decoding.ppc.batch import Warm, parse_price_cut
+from gpuparse.decoding.proofs import Leaf
+from gpuparse.decoding.scores import Scores
+
+FEW, MANY = 100, 500  # iterations, with something to fall back on and without
+Scored = Float64[Tensor, " B"]
+NOT_PROVEN = "not proven: the limit of time or nodes"
+
+
+def decompose(
+    scores: Scores,
+    possible: Bool[Tensor, " B"],
+    *,
+    single_root: bool = True,
+    step: Step | None = None,
+    iterations: int | None = None,
+    exact: bool = False,
+    fallback: bool = False,
+    nodes: int = 1000,
+    time_limit: float = math.inf,
+    threads: int | None = None,
+    proof: bool = False,
+) -> Parse:
+    """Dual decomposition of the batch; what it leaves open goes on.
+
+    Args:
+        possible: which sentences have a tree by their arcs.
+        fallback: hand it to parse, price and cut on the CPU, if there are no siblings.
+        exact: go on by branch and bound until the best tree is proven, or for so many nodes or seconds.
+        proof: say what the bounds follow from.
+
+    A bound of -inf: there is no tree.
+    """
+    until = time.monotonic() + time_limit
+    fallback = fallback and scores.siblings is None
+    if iterations is None:
+        iterations = FEW if fallback else MANY
+    whole = Whole.of(scores)
+    known = _Known.of(whole, single_root)
+    horizon = whole.first_horizon(known.score)
+    rows = possible.nonzero()[:, 0]
+    while len(rows):
+        near = whole.take(rows).within(horizon[rows], scaled=step is None)
+        options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding(), "keep": proof}
+        decomposition = second_order(near.scores, single_root=single_root, **options)
+        found = decomposition.run(stop_at=near.outgrown())
+        value = torch.maximum(found.score, near.scores.total(known.heads[rows]))
+        moved = near.next_horizon(value)
+        # Where no tree was found it has to be known whether there is one.
+        branches: dict[int, list[Branch]] = {}
+        go_on = ~found.certified & moved.isnan() & (exact | (value == -torch.inf))
+        if bool(go_on.any()) and not fallback:
+            stays = replace(found, certified=found.certified | ~go_on)
+            after, solved, branches = tighten(
+                decomposition, stays, TREES, nodes=nodes, out_of_time=lambda: time.monotonic() > until
+            )
+            found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
+            known.branches[rows] += solved
+            moved = near.next_horizon(torch.maximum(found.score, value))
+        if fallback:
+            known.promising[rows] = _promising(decomposition, found)
+        known.take(rows, found, near, decomposition)
+        if proof:
+            known.leaves |= near.leaves(rows.tolist(), decomposition, found, branches)
+        again = ~known.certified[rows] & ~moved.isnan()
+        horizon[rows] = moved
+        rows = rows[again]
+    left = ~known.certified & possible
+    stats = {"dual_iterations": known.iterations.clone(), "fallback": torch.zeros_like(left)}
+    if fallback and bool(left.any()):
+        rest = left.nonzero()[:, 0]
+        warm = Warm(known.promising[rest], known.heads[rest], known.bound[rest])
+        limits: dict[str, Any] = {"time_limit": max(0.0, until - time.monotonic()), "threads": threads}
+        wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
+        some = parse_price_cut(scores.take(rest), warm=warm, **wanted, **limits)
+        some = replace(some, iterations=known.iterations[rest])
+        some.stats.update(dual_iterations=known.iterations[rest], fallback=left[rest])
+        return known.parse(scores, stats).put(rest, some)
+    stats["branches"] = known.branches
+    open_ = left & (known.bound > -torch.inf) & exact
+    return known.parse(scores, stats, dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN))
+
+
+@dataclass
+class _Known:
+    """What is known of all sentences: the best trees, their scores and bounds, and arcs that are promising."""
+
+    heads: Int64[Tensor, "B N"]
+    score: Scored
+    bound: Scored
+    iterations: Int64[Tensor, " B"]
+    branches: Int64[Tensor, " B"]
+    certified: Bool[Tensor, " B"]
+    promising: Bool[Tensor, "B N N"]
+    leaves: dict[int, tuple[Leaf, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, whole: Whole, single_root: bool) -> _Known:
+        """The first trees."""
+        heads, score = whole.first_trees(single_root)
+        none = torch.zeros_like(whole.scores.lengths)
+        heads = torch.where((score > -torch.inf)[:, None], heads, -1)
+        promising = torch.zeros_like(whole.total, dtype=torch.bool)
+        return cls(heads, score, torch.full_like(score, torch.inf), none, none.clone(), none.bool(), promising)
+
+    def take(self, rows: Int64[Tensor, " K"], found: Agreement, near: Near, owner: DualDecomposition) -> None:
+        """Of some sentences what dual decomposition found."""
+        heads, value = self.heads[rows], near.scores.total(self.heads[rows])
+        better = found.score > value
+        value = torch.where(better, found.score, value)
+        self.heads[rows] = torch.where(better[:, None], found.structures["heads"], heads)
+        self.score[rows] = torch.where(better, near.score(value), self.score[rows])
+        every = torch.arange(len(rows), device=rows.device)
+        proven = found.certified | owner.is_best(value, found.bound, found.bound.abs(), every)
+        self.bound[rows], self.certified[rows] = near.bound(found.bound), proven & (value > -torch.inf)
+        self.iterations[rows] += found.iterations
+
+    def parse(self, scores: Scores, stats: dict[str, Tensor], remarks: dict[int, str] | None = None) -> Parse:
+        """All of it."""
+        knows: dict[str, Any] = {"certified": self.certified, "iterations": self.iterations, "leaves": self.leaves}
+        return Parse.of(scores, self.heads, bound=self.bound, **knows, stats=stats, remarks=remarks)
+
+
+def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tensor, "B N N"]:
+    """Arcs (g, p) that can be in a better tree: under the last penalties the star of p loses no more by g than what is
+    between L(u) and the best tree so far. And arcs that an oracle has ever chosen."""
+    automata, u = decomposition.oracles[1], found.penalties[1]
+    assert isinstance(automata, HeadAutomata) and automata.grandparents is not None
+    N = automata.arcs.shape[1]
+    triples = legal_triples("grandparents", automata.lengths, N)
+    gains = (automata.arcs + u["arcs"])[:, None] + automata.grandparents
+    stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"]
+    stars = torch.where(legal_pairs("siblings", 0, automata.lengths, N), stars, -torch.inf)
+    rows = torch.arange(len(found.score), device=found.score.device)
+    last = found.duals[found.iterations - 1, rows]
+    gap = (last - found.score).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
+    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
+    return seen | (stars.isfinite() & (stars >= stars.amax(1, keepdim=True) - gap[:, None, None]))

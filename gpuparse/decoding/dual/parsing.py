@@ -1,0 +1,73 @@
+"""Non-projective parsing of second order: a spanning tree and head automata that must agree (Koo et al. 2010)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from gpuparse.decoding.dual.decomposition import DualDecomposition, Found, Rounding, Structures
+from gpuparse.decoding.dual.oracles import HeadAutomata, Trees
+from gpuparse.decoding.dual.steps import Step
+from gpuparse.decoding.parts import Parts, legal_triples
+from gpuparse.decoding.scores import Scores
+
+SHARE = 0.5  # of the arcs' scores that the automata have
+
+
+def second_order(
+    scores: Scores,
+    *,
+    single_root: bool = True,
+    share: float = SHARE,
+    step: Step | None = None,
+    iterations: int = 500,
+    rounding: Rounding | None = None,
+    keep: bool = False,
+) -> DualDecomposition:
+    """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
+
+    Args:
+        scores: of arcs and pairs; of labels the best of each arc counts.
+        single_root: one word hangs on the root (default), or any number.
+        share: of the arcs' scores that the automata have at first.
+        step, iterations, rounding, keep: as of ``DualDecomposition``.
+
+    Example:
+        >>> import torch, gpuparse as gp
+        >>> from gpuparse import dual
+        >>> scores = gp.Scores(torch.eye(4).roll(1, 1)[None], grandparents=torch.zeros(1, 4, 4, 4))
+        >>> dual.second_order(scores).run().structures["heads"]
+        tensor([[-1,  0,  1,  2]])
+    """
+    arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
+    siblings, grandparents = (
+        None if parts is None else dense_parts(parts, lengths) for parts in (scores.siblings, scores.grandparents)
+    )
+    names = ("arcs",) if grandparents is None else ("arcs", "heads")
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
+    trees = Trees(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
+    automata = HeadAutomata(scaled(arcs, share), lengths, siblings, grandparents, single_root)
+    detached = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
+
+    def primal(found: Sequence[Found], rows: Int64[Tensor, " K"]) -> tuple[Structures, Float64[Tensor, " K"]]:
+        heads = found[0].structures["heads"]
+        return {"heads": heads}, detached.take(rows).total(heads)
+
+    options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": rounding, "keep": keep}
+    return DualDecomposition([trees, automata], primal=primal, **options)
+
+
+def scaled(scores: Tensor, by: float) -> Tensor:
+    """Scores times a number; what is forbidden stays so."""
+    return torch.where(scores.isneginf(), scores, by * scores)
+
+
+def dense_parts(parts: Parts, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, "B N N N"]:
+    """All of them, 0 where there is none."""
+    dense = parts.dense().detach().double()
+    return torch.where(legal_triples(parts.kind, lengths, dense.shape[1]), dense, 0.0)

@@ -1,0 +1,63 @@
+"""Best trees by algorithms that need no proof: spanning trees, and Eisner's algorithm of both orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from gpuparse.decoding.parse import Parse
+from gpuparse.decoding.scores import Scores
+from gpuparse.distributions import SecondOrderTrees
+from gpuparse.ops import EISNER, MATRIX_TREE
+from gpuparse.ops.shifts import best_tree
+from gpuparse.structures.trees import no_tree_error
+
+
+def first_order(scores: Scores, *, projective: bool, single_root: bool, with_parts: Sequence[str] = ()) -> Parse:
+    """A best tree under arcs and labels: the best label of an arc depends on nothing else.
+
+    ``with_parts``: whose best is added to the arcs, for the message where there is no tree.
+    """
+    structure = EISNER if projective else MATRIX_TREE
+    folded = scores.fold_labels()
+    arcs, lengths = folded.arcs.detach(), folded.lengths
+    if scores.large:
+        heads = best_tree(scores.of_each_arc(), lengths, structure, single_root)
+    else:
+        heads = structure.argmax(arcs, lengths, single_root)
+    found = heads[:, 1] >= 0  # word 1 is in every sentence
+    if scores.looks and not bool(found.all()):
+        best = [*with_parts] if scores.labels is None else ["labels", *with_parts]
+        name = f"arcs with their best {' and '.join(best)}" if best else "arcs"
+        sentence = int((~found).nonzero()[0])
+        raise no_tree_error(arcs, lengths, sentence, projective=projective, single_root=single_root, name=name)
+    return _proven(scores, heads)
+
+
+def second_order(scores: Scores, *, single_root: bool) -> Parse:
+    """A best projective tree under arcs, labels, siblings and grandparents."""
+    with torch.no_grad():
+        folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
+        trees = SecondOrderTrees(
+            folded.arcs.to(folded.dtype),
+            folded.lengths,
+            siblings=folded.siblings,
+            grandparents=folded.grandparents,
+            single_root=single_root,
+            validate_args=False,
+        )
+        heads = trees.argmax
+        lost = heads[:, 1] < 0  # word 1 is in every sentence
+        if scores.looks and bool(lost.any()):
+            raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
+    return _proven(scores, heads)
+
+
+def _proven(scores: Scores, heads: Int[Tensor, "B N"]) -> Parse:
+    """Best trees; -1 where there is none."""
+    nothing = torch.full(heads.shape[:1], torch.inf, dtype=torch.float64, device=heads.device)
+    ones = torch.ones_like(scores.lengths)
+    return Parse.of(scores, heads, bound=nothing, certified=heads[:, 1] >= 0, iterations=ones)

@@ -1,0 +1,1 @@
+"""Trees under constraints, by integer programs that grow (Riedel and Clarke, 2006)."""

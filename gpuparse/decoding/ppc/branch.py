@@ -1,0 +1,118 @@
+"""Branch and bound where the linear program of parse, price and cut has no tree for a solution.
+
+One branch demands an arc (forbids the other heads of its word), the other forbids it. The program goes on with the
+columns and rows that there are, and prices and cuts at every node; bounds are those of ``ppc.Sentence``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from gpuparse.decoding.ppc.grandparents import Bools, Doubles, Ints
+from gpuparse.decoding.ppc.ppc import Answer, Question, Sentence
+from gpuparse.decoding.ppc.witness import Witness
+from gpuparse.decoding.solver import Status
+
+Price = Callable[[Question], Answer]
+Score = Callable[[Ints], Doubles]
+Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
+
+
+def run(sentence: Sentence, price: Price, score: Score) -> None:
+    """Rounds of parse, price and cut until the program is solved, or the best tree is proven best."""
+    while not sentence.done:
+        question = sentence.solve()
+        if question is None:
+            return
+        wanted = sentence.update(price(question))
+        if len(wanted):
+            sentence.extend(wanted, score(wanted))
+
+
+def branch_and_bound(
+    sentence: Sentence,
+    price: Price,
+    score: Score,
+    round_: Callable[[Doubles], Ints],
+    *,
+    any_tree: bool = False,
+) -> tuple[float, int, Status, list[tuple[Path, Witness | None]]]:
+    """Go on from a solved program without a proof. Returns a bound on all trees, how many nodes were solved, why there
+    are some left, if there are, and the branches with what bounds them.
+
+    Args:
+        round_: a tree from the weights of the arcs.
+        any_tree: stop at the first tree without a forbidden part.
+    """
+    order = count()
+    open_: list[tuple[float, int, Bools, Path, Witness | None]] = []
+    leaves: list[tuple[Path, Witness | None]] = []
+    solved, left = 0, -math.inf  # left: the bound of nodes that nothing came of
+    status, until = Status.OPTIMAL, time.monotonic() + sentence.seconds
+
+    def split(bound: float, path: Path, witness: Witness | None) -> None:
+        """The two branches of the node that was solved last; none if there is only one tree in it."""
+        assert sentence.z is not None
+        offer_tree(sentence, score, round_(sentence.z))
+        open_arcs = (sentence.arcs > -np.inf) & ~sentence.forbidden
+        open_arcs &= open_arcs.sum(0) > 1
+        if not open_arcs.any():
+            leaves.append((path, witness))
+            return
+        # Half of an arc where there is one. Else the solution is a tree, and smaller nodes have to prove it.
+        h, m = np.unravel_index(int(np.where(open_arcs, np.abs(sentence.z - 0.5), 1.0).argmin()), sentence.z.shape)
+        without, only = sentence.forbidden.copy(), sentence.forbidden.copy()
+        without[h, m] = True
+        only[:, m] = True
+        only[h, m] = False
+        for has, forbidden in ((1, only), (0, without)):
+            step = (int(h), int(m), -1, has)
+            heapq.heappush(open_, (-bound, next(order), forbidden, (*path, step), witness))
+
+    split(sentence.bound, (), sentence.witness)
+    while open_:
+        top = -open_[0][0]
+        if _reached(sentence, top) or sentence.outgrown or (any_tree and sentence.tree is not None):
+            break
+        sentence.seconds = until - time.monotonic()
+        if sentence.seconds <= 0:
+            status = Status.STOPPED
+            break
+        bound, _, forbidden, path, witness = heapq.heappop(open_)
+        sentence.restrict(forbidden)
+        run(sentence, price, score)
+        solved += 1
+        own = min(-bound, sentence.bound)
+        witness = sentence.witness if sentence.bound < -bound else witness
+        if _reached(sentence, own):
+            leaves.append((path, witness))
+        elif sentence.status is Status.OPTIMAL:
+            split(own, path, witness)
+        else:
+            leaves.append((path, witness))
+            left, status = max(left, own), sentence.status
+    leaves += [(path, witness) for *_, path, witness in open_]
+    return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved, status, leaves
+
+
+def _reached(sentence: Sentence, bound: float) -> bool:
+    """Whether no tree can be better than the best one, if none scores more than a bound."""
+    sentence.bound = bound
+    return sentence.certified or sentence.impossible
+
+
+def offer_tree(sentence: Sentence, score: Score, heads: Ints) -> None:
+    """Keep a tree if it is better."""
+    if len(heads) < 2 or heads[1] < 0:
+        return
+    word = np.arange(1, len(heads))
+    inner = word[heads[1:] > 0]
+    triples = np.stack([heads[heads[inner]], heads[inner], inner], 1)
+    of_triples = float(score(triples).sum()) if len(triples) else 0.0
+    sentence.offer(heads, float(sentence.arcs[heads[1:], word].sum()) + of_triples)

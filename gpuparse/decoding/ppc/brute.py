@@ -1,0 +1,253 @@
+"""The linear program of the grandparent model with every grandparent in it, at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpuparse.decoding import certificates
+from gpuparse.decoding.parse import Parse
+from gpuparse.decoding.ppc.batch import parse_price_cut
+from gpuparse.decoding.ppc.grandparents import (
+    PRICED,
+    Doubles,
+    Duals,
+    GrandparentProgram,
+    Ints,
+    Polytope,
+    legal_arcs,
+    legal_triples,
+)
+from gpuparse.decoding.ppc.ppc import WHOLE
+from gpuparse.decoding.ppc.rounding import REMARKS, best_tree, rounded
+from gpuparse.decoding.ppc.units import Units, scaled_number, total
+from gpuparse.decoding.ppc.witness import Witness
+from gpuparse.decoding.proofs import Leaf, path_of
+from gpuparse.decoding.scores import Scores
+from gpuparse.decoding.solver import Status
+
+TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """What a linear program said.
+
+    Attributes:
+        z: weights of the arcs [N, N]; None if there is no solution, or none in time.
+        bound: no tree scores more: its value, as its duals prove it; +inf where it is not known.
+        rounds: how many times it was solved.
+    """
+
+    status: Status
+    z: Doubles | None
+    bound: float
+    rounds: int
+    triples: int
+    rows: int
+    witness: Witness | None = None
+
+
+def solve_whole(
+    arcs: Doubles,
+    grandparents: Doubles,
+    *,
+    single_root: bool = True,
+    polytope: Polytope = "tight",
+    lazy_rows: bool = False,
+    seconds: float = math.inf,
+) -> Relaxed:
+    """Solve it by HiGHS.
+
+    Args:
+        arcs: [N, N], grandparents: [N, N, N]; -inf forbids.
+        lazy_rows: begin without the rows GPArc and ArcGP, and add those that are violated, until none is.
+    """
+    until = time.monotonic() + seconds
+    lazy, tight = lazy_rows and polytope in PRICED, polytope == "tight"
+    program = GrandparentProgram(arcs, single_root=single_root, polytope=polytope, no_gp=lazy, flow=not tight)
+    program.add_arcs(*legal_arcs(arcs))
+    g, p, c = legal_triples(arcs)
+    scores = grandparents[g, p, c]
+    there = scores > -np.inf
+    program.add_triples(g[there], p[there], c[there], scores[there])
+    if polytope != "onegp" and not lazy:
+        program.add_gp_arc(g[there], p[there], c[there])
+        program.add_arc_gp(g, p, c)
+    triples, rounds = int(there.sum()), 0
+    has_gp_arc, has_arc_gp = (np.zeros(len(g), dtype=bool) for _ in range(2))
+    while True:
+        found = program.solve(until - time.monotonic())
+        rounds += 1
+        if found.status is not Status.OPTIMAL or found.values is None:
+            bound = -math.inf if found.status is Status.INFEASIBLE else math.inf
+            return Relaxed(found.status, None, bound, rounds, triples, program.program.rows)
+        z = program.weights(found.values)
+        if lazy:
+            y = program.triple_weights(found.values, g, p, c)
+            over = (y > z[g, p] + TOLERANCE) & ~has_gp_arc
+            both = (z[g, p] + z[p, c] > 1 + y + TOLERANCE) & ~has_arc_gp
+            if over.any() or both.any():
+                program.add_gp_arc(g[over], p[over], c[over])
+                program.add_arc_gp(g[both], p[both], c[both])
+                has_gp_arc |= over
+                has_arc_gp |= both
+                continue
+        if tight:
+            cuts = program.new_cuts(z, found.values, TOLERANCE)
+            if len(cuts.high):
+                program.add_cuts(cuts)
+                continue
+        bound, witness = math.inf, None
+        if found.prices is not None:
+            duals = program.duals(found.prices)
+            bound = _proven(program, duals, grandparents)
+            witness = Witness(duals, program.budgets(duals), program)
+        return Relaxed(found.status, z, bound, rounds, triples, program.program.rows, witness)
+
+
+def _proven(program: GrandparentProgram, duals: Duals, grandparents: Doubles) -> float:
+    """The value of the duals, those of OneHead raised until all are feasible, whatever the solver's tolerance is."""
+    g, p, c = program.g, program.p, program.c
+    cost = np.full(grandparents.shape, -np.inf)
+    cost[g, p, c] = grandparents[g, p, c] - duals.no_gp[g, p]
+    for triples, prices in ((program.gp_arc, -duals.gp_arc), (program.gp_arc, -duals.child_arc)):
+        if len(prices):
+            np.add.at(cost, tuple(triples.T), prices)
+    cut, of_cuts, value = program.cuts.triples
+    np.add.at(cost, tuple(of_cuts.T), -duals.cuts[cut] * value)
+    np.add.at(cost, tuple(program.arc_gp.T), duals.arc_gp)  # forbidden ones stay -inf
+    budget = program.budgets(duals)
+    # The dual of OneGP is free: what the best of an arc's grandparents needs. Without it each has its own row GPArc.
+    needed = cost.max(0) if program.has_one_gp else np.maximum(cost, 0.0).sum(0)
+    short = np.where(program.z >= 0, np.where(np.arange(program.N)[:, None] > 0, needed, 0.0) - budget, 0.0)
+    noise = certificates.rounding(0, program.size(duals))
+    return program.objective(duals) + float(np.maximum(short.max(0), 0.0)[1:].sum()) + noise
+
+
+def solve_all(
+    scores: Scores,
+    *,
+    single_root: bool = True,
+    polytope: Polytope = "tight",
+    lazy_rows: bool = False,
+    time_limit: float = math.inf,
+    proof: bool = False,
+) -> Parse:
+    """``solve_whole`` of each sentence of a batch; solutions that are no trees are rounded to trees."""
+    if lazy_rows and polytope not in PRICED:
+        raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {polytope!r}")
+    parts = scores.grandparents
+    assert parts is not None
+    options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
+    arcs = scores.fold_labels().arcs.detach().double()
+    dense = parts.dense().detach().double().cpu().numpy()
+    heads = torch.full(arcs.shape[:2], -1)
+    rows: list[tuple[float, bool, bool, int, int, int]] = []
+    remarks: dict[int, str] = {}
+    leaves: dict[int, tuple[Leaf, ...]] = {}
+    for b, n in enumerate(parts.lengths.tolist()):
+        nodes = slice(n + 1)
+        table, grandparents = arcs[b, nodes, nodes].cpu().numpy(), dense[b, nodes, nodes, nodes]
+        one = _One(table, grandparents, single_root)
+        one.solve(options)
+        heads[b, nodes] = torch.from_numpy(one.tree)
+        found = one.found
+        if proof and found.witness is not None:
+            leaves[b] = (found.witness.leaf(one.units, path_of(())),)
+        if found.z is None and found.status is not Status.INFEASIBLE and not one.impossible:
+            remarks[b] = REMARKS[found.status]
+        rows.append((one.units.score(one.bound), one.certified, one.whole, one.rounds, found.triples, found.rows))
+    columns = zip(*rows, strict=True) if rows else [()] * 6
+    bounds, certified_, integral, rounds, triples, stated = (list(x) for x in columns)
+    device = arcs.device
+    stats = {
+        "scored": torch.tensor(triples, dtype=torch.int64, device=device),
+        "added": torch.tensor(triples, dtype=torch.int64, device=device),
+        "rows": torch.tensor(stated, dtype=torch.int64, device=device),
+        "integral": torch.tensor(integral, dtype=torch.bool, device=device),
+        "relaxed": torch.tensor(bounds, dtype=torch.float64, device=device),
+    }
+    return Parse.of(
+        scores,
+        heads.to(device),
+        bound=stats["relaxed"],
+        certified=torch.tensor(certified_, dtype=torch.bool, device=device),
+        iterations=torch.tensor(rounds, dtype=torch.int64, device=device),
+        stats=stats,
+        remarks=remarks,
+        leaves=leaves,
+    )
+
+
+class _One:
+    """A sentence, and what is known of it.
+
+    Attributes:
+        tree, distance: the best so far, and how far away it is, in scores.
+        bound: in costs; certified: whether the tree is proven best; whole: whether the program's solution is one.
+    """
+
+    def __init__(self, table: Doubles, grandparents: Doubles, single_root: bool) -> None:
+        self.table, self.single_root = table, single_root
+        self.legal = np.full(grandparents.shape, -np.inf)
+        g, p, c = legal_triples(table)
+        self.legal[g, p, c] = grandparents[g, p, c]
+        self.units = Units.of(table, self.legal.max(0))
+        self.tree, self.distance = np.full(len(table), -1), math.inf  # in scores
+        self._offer(best_tree(self.units.total, single_root))
+        self.bound, self.rounds = math.inf, 0
+        self.certified = self.whole = self.impossible = False
+        self.found: Relaxed
+
+    def _offer(self, heads: Ints) -> None:
+        """Keep a tree if it is better than the best so far; none with a forbidden part is."""
+        if heads[1] < 0:
+            return
+        word = np.arange(1, len(heads))
+        inner = word[heads[1:] > 0]
+        p = heads[inner]
+        away = replace(self.units, power=0, horizon=math.inf).triples(p, inner, self.legal[heads[p], p, inner])
+        distance = -total(self.units.total[heads[1:], word], away)
+        if distance < self.distance:
+            self.tree, self.distance = heads, distance
+
+    def solve(self, options: dict[str, Any]) -> None:
+        """Solve the program, and again where the horizon has to move."""
+        horizon: float | None = self.units.first_horizon(self.distance)
+        node = np.arange(len(self.table))
+        p, c = node[:, None], node
+        while horizon is not None:
+            self.units = self.units.within(horizon)
+            costs, triples = self.units.arcs, self.units.triples(p, c, self.legal)
+            self.found = found = solve_whole(costs, triples, single_root=self.single_root, **options)
+            self.bound, self.rounds = found.bound, self.rounds + found.rounds
+            if found.z is not None:
+                self.whole = bool((np.abs(found.z - found.z.round()) < WHOLE).all())
+                self._offer(rounded(found.z, costs, self.single_root))
+            elif found.status is Status.STOPPED:
+                return
+            if self.distance == math.inf:  # then some tree without a forbidden part
+                self._any_tree(options.get("seconds", math.inf))
+                if self.impossible:
+                    return
+            left_out = self.units.leaves_out or bool((np.isneginf(triples) & (self.legal > -np.inf)).any())
+            self.bound = max(self.bound, self.units.beyond) if left_out else self.bound
+            cost = scaled_number(-self.distance, self.units.power)
+            rounding = self.units.rounding(cost)
+            self.certified = cost > -math.inf and bool(certificates.is_proven(cost, self.bound, rounding))
+            horizon = None if self.certified else self.units.next_horizon(cost, left_out)
+
+    def _any_tree(self, seconds: float) -> None:
+        arcs, pairs = (torch.from_numpy(x)[None] for x in (self.table, self.legal))
+        one = Scores(arcs, grandparents=pairs, validate_args=False)
+        some = parse_price_cut(one, single_root=self.single_root, time_limit=seconds)
+        self._offer(some.heads[0].numpy())
+        self.impossible = float(some.bound[0]) == -math.inf
+        if self.impossible:
+            self.bound = -math.inf

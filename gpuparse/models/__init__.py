@@ -1,0 +1,1 @@
+"""Parsers, taggers, pipelines of the two, and their directories."""

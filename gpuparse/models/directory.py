@@ -1,0 +1,129 @@
+"""What parsers and taggers share: a directory, a device, and sentences taken in batches that fit into memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from gpuparse.config import Config
+from gpuparse.data.batches import batches_by_length
+from gpuparse.data.given import unfit
+from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.nn.saved import load_scorer, no_vocabulary, read_model, write_model
+from gpuparse.system.devices import as_device
+from gpuparse.system.room import NoRoom, in_parts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+V = TypeVar("V")
+S = TypeVar("S", bound=nn.Module)
+Result = TypeVar("Result")
+
+
+class Model(Generic[V, S]):
+    """Settings, a vocabulary and a scorer.
+
+    Its directory holds ``model.json`` (versions and results), ``config.toml``, ``vocabulary.json`` and
+    ``model.safetensors``.
+    """
+
+    task: ClassVar[str]
+    read_vocabulary: ClassVar[Callable[..., Any]]
+    build: ClassVar[Callable[..., Any]]  # a scorer of its settings, a vocabulary and, if it was saved, a directory
+
+    def __init__(self, config: Config, vocabulary: V, scorer: S) -> None:
+        self.config = config
+        self.vocabulary = vocabulary
+        self.scorer = scorer
+        self.results: dict[str, Any] = {}  # what is known of it, such as its scores on the dev data
+
+    @classmethod
+    def new(cls, config: Config, vocabulary: V) -> Self:
+        """An untrained one; its weights depend on ``training.seed``."""
+        torch.manual_seed(config.training.seed)
+        return cls(config, vocabulary, cls.build(config.scorer, vocabulary))
+
+    @classmethod
+    def load(cls, path: Path | str, device: torch.device | str = "cpu") -> Self:
+        """Load it from its directory; ``ValueError``, in one line, where there is none that is whole.
+
+        The directory may be anybody's: nothing in it is run, no link is followed out of it, and nothing is allocated
+        before settings, vocabulary and weights are seen to fit one another.
+        """
+        path, device = Path(path), as_device(device)
+        config, saved, results = read_model(path, cls.task)
+        try:
+            vocabulary = cls.read_vocabulary(saved)
+        except ValueError as error:
+            raise no_vocabulary(path, error) from None
+        model = cls(config, vocabulary, load_scorer(lambda: cls.build(config.scorer, vocabulary, path), path))
+        model.results = results
+        model.scorer.to(device).eval()
+        return model
+
+    def save(self, path: Path | str) -> None:
+        """Save it to a directory, each file whole or not at all."""
+        vocabulary: Any = self.vocabulary
+        write_model(Path(path), self.config, vocabulary.to_json(), self.scorer, self.results)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.scorer.parameters()).device
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the weights."""
+        self.scorer.to(as_device(device))
+        return self
+
+    def batches(self, sentences: Sequence[Sentence], batch_words: int | None) -> Iterator[list[int]]:
+        """The indices of sentences with words, in batches; None: in one, in their order."""
+        wanted = [index for index, sentence in enumerate(sentences) if len(sentence)]
+        if batch_words is None:
+            yield from [wanted] if wanted else []
+            return
+        for places in batches_by_length([len(sentences[index]) for index in wanted], batch_words):
+            yield [wanted[place] for place in places]
+
+    def each(
+        self,
+        sentences: Sequence[Sentence],
+        batch_words: int | None,
+        need: Callable[[Sequence[Sentence]], int],
+        run: Callable[[Sequence[Sentence]], list[Result]],
+        on_unfit: Callable[[int, ConlluError], None] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """The index of every sentence with words and what ``run`` says of it, in batches that fit into memory.
+
+        Args:
+            need: about how many bytes ``run`` takes.
+            on_unfit: called for a sentence that does not fit, in place of an error.
+        """
+        self.scorer.eval()
+        for indices in self.batches(sentences, batch_words):
+            with torch.inference_mode():
+                found = in_parts([sentences[index] for index in indices], need, run, self.device)
+            for index, result in zip(indices, found, strict=True):
+                if not isinstance(result, NoRoom):
+                    yield index, result
+                elif on_unfit is None:
+                    raise unfit(sentences[index], result)
+                else:
+                    on_unfit(index, unfit(sentences[index], result))
+
+
+@contextmanager
+def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Adds the time within it to an entry. On a GPU that is the time to launch the work, not to do it."""
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - begun

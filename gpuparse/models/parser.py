@@ -1,0 +1,306 @@
+"""The parser: a vocabulary, a scorer and the way to decode, loaded from and saved to a directory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor, nn
+
+from gpuparse.data.batches import Batch, collate
+from gpuparse.data.given import Words, as_sentences
+from gpuparse.data.prediction import Prediction, Results
+from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.decoding.ilp.check import as_constraints
+from gpuparse.decoding.methods import decode
+from gpuparse.decoding.parse import Parse
+from gpuparse.decoding.scores import Scores
+from gpuparse.lp import Constraint, Projective, violates
+from gpuparse.lp import Words as Seen
+from gpuparse.models.directory import Model, timed
+from gpuparse.nn.build import build_scorer
+from gpuparse.nn.saved import load_weights
+from gpuparse.nn.scorer import Scored
+from gpuparse.system.defaults import BATCH_WORDS, TIME_LIMIT
+
+_TABLE = 1 << 24  # scores of labelled arcs at a time
+_SHOWN = 6  # constraints that cannot hold together, in a remark
+
+
+class Parser(Model[Vocabulary, nn.Module]):
+    """A vocabulary, a scorer and the way to decode: parses sentences.
+
+    ``Parser.load(directory)`` is one that was trained, ``gpuparse.train.train`` trains one, ``save(directory)`` keeps
+    it; ``parse`` gives sentences with new heads and labels, ``predict`` what the decoder knows of them.
+
+    Example:
+        >>> import gpuparse as gp
+        >>> from gpuparse.config import Config
+        >>> from gpuparse.data.artificial import artificial_treebank
+        >>> from gpuparse.data.vocab import Vocabulary
+        >>> small = ["word", "char", "chars", "tag", "feats", "hidden", "arc", "label"]
+        >>> config = Config.load(overrides=[f"scorer.{name}=4" for name in small])
+        >>> parser = gp.Parser.new(config, Vocabulary.build(list(artificial_treebank(5))))  # which has not learned yet
+        >>> (tree,) = parser.parse([[("We", "PRON"), ("saw", "VERB"), ("it", "PRON")]])
+        >>> len(tree.heads), parser.predict([tree])[0].certified
+        (3, True)
+    """
+
+    task = "parse"
+    read_vocabulary = Vocabulary.from_json
+    build = staticmethod(build_scorer)
+
+    def load_weights(self, path: Path) -> None:
+        """Take the weights from a file, all of them."""
+        load_weights(self.scorer, path)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads of a sentence, besides the words."""
+        scorer = self.config.scorer
+        if scorer.kind == "templates":
+            return ("upos",)
+        return tuple(name for name, size in (("upos", scorer.tag), ("feats", scorer.feats)) if size)
+
+    def parse(self, sentences: Iterable[Words | Sentence], **options: Any) -> list[Sentence]:
+        """Parse sentences given as lists of words, of (word, tag) pairs, or as CoNLL-U sentences.
+
+        Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC. A
+        sentence for which constraints do not hold, or not with a proof, has a comment ``# constraints = ...``. One
+        whose scores do not fit into memory is left as it is, and a warning names it.
+        """
+        given = as_sentences(sentences)
+        left: dict[int, ConlluError] = {}
+        predictions = self.predict(given, **{"on_unfit": left.__setitem__, **options})
+        for index, error in left.items():
+            warnings.warn(f"sentence {index}: {error}; left unparsed", stacklevel=2)
+        return [
+            sentence if index in left else prediction.fill(sentence, prediction.confidence is not None)
+            for index, (sentence, prediction) in enumerate(zip(given, predictions, strict=True))
+        ]
+
+    def predict(
+        self,
+        sentences: Sequence[Sentence],
+        *,
+        method: str = "auto",
+        options: Mapping[str, Any] | None = None,
+        projective: bool | None = None,
+        single_root: bool | None = None,
+        confidence: bool = False,
+        constraints: Iterable[Constraint] = (),
+        time_limit: float = TIME_LIMIT,
+        batch_words: int | None = BATCH_WORDS,
+        on_unfit: Callable[[int, ConlluError], None] | None = None,
+    ) -> Results[Prediction]:
+        """Heads and labels of sentences, in their order, with what the decoder knows of them.
+
+        Args:
+            method: how to decode (see ``gpuparse.decode``); "auto" is "bp" for a parser that was trained by it.
+            options: of the method, such as ``{"exact": True}`` for "ppc".
+            projective: want projective trees; by default as in training.
+            single_root: want one word under the root; by default as in training.
+            confidence: also give the probability of each word's arc, under the exact distribution over trees.
+            constraints: on heads and labels (see ``gpuparse.lp``); tags are UPOS. A sentence whose tree violates them
+                is parsed anew under them, by integer programs; it keeps its tree where nothing satisfies them, or
+                nothing was found in time. ``Prediction.constraints`` says so, and ``counts`` of what is returned has
+                how many were "solved" anew, are "infeasible", and "not proven" best.
+            time_limit: seconds for one sentence under constraints.
+            batch_words: the size of a batch: its sentences times the nodes (words and root) of the longest. None: all
+                sentences are one batch.
+            on_unfit: called with the index of a sentence that does not fit into memory, and what there is to say of it,
+                in place of an error; its prediction is empty.
+
+        A malformed sentence is a ``ConlluError`` that names its file and line, and so is one whose scores do not fit
+        into memory, by an estimate or, where that was too low, by a trial. A batch that does not fit is halved.
+        """
+        training = self.config.training
+        projective = (training.projective if projective is None else projective) or method == "eisner"
+        single_root = training.single_root if single_root is None else single_root
+        if method == "auto" and training.objective in ("bp", "bp_l2"):
+            method = "bp"
+        decoding = {**(options or {}), "method": method, "projective": projective, "single_root": single_root}
+        constraints = as_constraints(constraints)
+        done = Results([Prediction([], [], [] if confidence else None) for _ in sentences])
+        done.seconds = dict.fromkeys(("batch", "encode", "decode", "labels"), 0.0)
+        if constraints:
+            done.counts = dict.fromkeys(("solved", "infeasible", "not proven"), 0)
+
+        def need(some: Sequence[Sentence]) -> int:
+            nodes = 1 + max(map(len, some))
+            return len(some) * self._need(nodes, method, projective, confidence, bool(constraints))
+
+        def run(some: Sequence[Sentence]) -> list[tuple[Prediction, bool]]:
+            limits = self._limits(some, constraints, time_limit)
+            with timed(done.seconds, "batch"):
+                batch = self._batch(some)
+            return self._predict(batch, decoding, confidence, limits, done.seconds)
+
+        for index, (prediction, solved) in self.each(sentences, batch_words, need, run, on_unfit):
+            done[index] = prediction
+            if solved:
+                done.counts["solved"] += 1
+                done.counts["infeasible"] += bool(prediction.stats["infeasible"])
+                done.counts["not proven"] += not (prediction.certified or prediction.stats["infeasible"])
+        return done
+
+    def _batch(self, sentences: Sequence[Sentence]) -> Batch:
+        examples = [self.vocabulary.encode(sentence) for sentence in sentences]
+        return collate(examples, self.vocabulary.chars).to(self.device)
+
+    def _need(self, nodes: int, method: str, projective: bool, confidence: bool, constraints: bool) -> int:
+        """About how many bytes a sentence takes, besides the weights: measured, and rather too much.
+
+        Scores of arcs and what is made of them in decoding, those of pairs, the vectors of words.
+        """
+        scorer = self.config.scorer
+        arcs = (40 if projective else 24) + (confidence and (80 if projective else 40))
+        if constraints:
+            arcs += 40 * len(self.vocabulary.labels)
+        pairs = (72 if method == "bp" else 30) * (bool(scorer.grandparents) + bool(scorer.siblings))
+        words = scorer.word + scorer.chars + scorer.tag + scorer.feats + 8 * scorer.hidden
+        vectors = 16 * (words + 2 * (scorer.arc + scorer.label)) if scorer.kind == "biaffine" else 0
+        return nodes * (vectors + nodes * (arcs + nodes * pairs))
+
+    def _limits(self, sentences: Sequence[Sentence], constraints: Sequence[Constraint], seconds: float) -> _Limits:
+        if not constraints:
+            return _Limits([], (), seconds)
+        numbers = {name: number for number, name in enumerate(self.vocabulary.labels.names)}
+        words = [Seen(("", *s.words), ("", *s.upos), numbers, s.sent_id) for s in sentences]
+        for sentence, given in zip(sentences, words, strict=True):
+            for constraint in constraints:
+                try:
+                    constraint.check(given)
+                except ValueError as error:
+                    raise ConlluError(f"{sentence.source}:{sentence.line}: constraints: {error}") from None
+        return _Limits(words, constraints, seconds)
+
+    def _predict(
+        self,
+        batch: Batch,
+        decoding: Mapping[str, Any],
+        confidence: bool,
+        limits: _Limits,
+        seconds: dict[str, float],
+    ) -> list[tuple[Prediction, bool]]:
+        """What is said of each sentence, and whether it was solved anew under constraints."""
+        trees = {name: decoding[name] for name in ("projective", "single_root")}
+        with timed(seconds, "encode"):
+            scored = self.scorer(batch)
+        with timed(seconds, "decode"):
+            found = decode(scored.scores, **decoding)
+        with timed(seconds, "encode"):
+            label_scores = scored.label_scores(found.heads)
+        with timed(seconds, "labels"):
+            found = replace(found, labels=self._labels(label_scores, found.heads))
+        with timed(seconds, "decode"):
+            wrong = torch.zeros_like(found.certified)
+            if limits.constraints:
+                found, wrong = self._constrain(scored, found, limits, **trees)
+            sure = _confidence(scored.scores, found.heads, **trees) if confidence else None
+        with timed(seconds, "labels"):
+            return self._read_off(found, batch.lengths.tolist(), sure, wrong.tolist())
+
+    def _read_off(
+        self, found: Parse, lengths: list[int], sure: list[list[float]] | None, wrong: list[bool]
+    ) -> list[tuple[Prediction, bool]]:
+        assert found.labels is not None
+        names = self.vocabulary.labels.names
+        stats = {name: x.tolist() for name, x in found.stats.items()}
+        each = (found.heads, found.labels, found.score, found.bound, found.certified, found.iterations)
+        predictions = []
+        for row, (head, label, score, bound, certified, iterations) in enumerate(
+            zip(*(x.tolist() for x in each), strict=True)
+        ):
+            words = slice(1, lengths[row] + 1)
+            remark = found.remarks.get(row)
+            prediction = Prediction(
+                head[words],
+                [names[number] for number in label[words]],
+                None if sure is None else sure[row][words],
+                _shortened(remark) if wrong[row] else None,
+                score,
+                bound,
+                certified,
+                iterations,
+                {name: values[row] for name, values in stats.items()},
+                remark,
+            )
+            predictions.append((prediction, wrong[row]))
+        return predictions
+
+    def _labels(self, scores: Float[Tensor, "B N L"], heads: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
+        """The best label of each word."""
+        return self._allowed(scores, heads).argmax(-1)
+
+    def _allowed(self, scores: Float[Tensor, "*arcs L"], heads: Int64[Tensor, "*arcs"]) -> Float[Tensor, "*arcs L"]:
+        """Without labels that training saw only on arcs from the root, or never, elsewhere."""
+        of_root, of_others = torch.tensor(self.vocabulary.root_labels, device=scores.device).T
+        allowed = torch.where((heads == 0)[..., None], of_root, of_others)
+        allowed = allowed | ~allowed.any(-1, keepdim=True)
+        return scores.masked_fill(~allowed, -torch.inf)
+
+    def _constrain(
+        self, scored: Scored, found: Parse, limits: _Limits, *, projective: bool, single_root: bool
+    ) -> tuple[Parse, Bool[Tensor, " B"]]:
+        """The same under constraints, and which trees violated them: these sentences are decoded anew.
+
+        An arc's best label costs nothing, so that without constraints nothing would change.
+        """
+        asked = [*limits.constraints, *([Projective()] if projective else [])]
+        wrong = violates(asked, limits.words, found.heads, found.labels)
+        N, L = found.heads.shape[1], len(self.vocabulary.labels)
+        for rows in wrong.nonzero()[:, 0].split(max(1, _TABLE // (N * N * L))):
+            if not len(rows):
+                break
+            some = scored.scores.take(rows)
+            parts: dict[str, Any] = {"siblings": some.siblings, "grandparents": some.grandparents}
+            labelled = Scores(some.arcs, some.lengths, labels=self._less(scored.all_labels(rows)), **parts)
+            again = decode(
+                labelled,
+                "ilp",
+                projective=projective,
+                single_root=single_root,
+                constraints=limits.constraints,
+                words=[limits.words[b] for b in rows.tolist()],
+                time_limit=limits.seconds,
+                start=found.take(rows),
+            )
+            found = found.put(rows, again)
+        return found, wrong
+
+    def _less(self, scores: Float[Tensor, "K N N L"]) -> Float64[Tensor, "K N N L"]:
+        """What each label of each arc falls short of the arc's best."""
+        heads = torch.arange(scores.shape[1], device=scores.device)[:, None].expand(scores.shape[:-1])
+        allowed = self._allowed(scores, heads).double()
+        return allowed - allowed.amax(-1, keepdim=True)
+
+
+class _Limits(NamedTuple):
+    """Constraints on the sentences of a batch."""
+
+    words: list[Seen]
+    constraints: Sequence[Constraint]
+    seconds: float
+
+
+def _shortened(remark: str | None) -> str | None:
+    """A remark fit for a comment: of many constraints that cannot hold together the first."""
+    kind, _, why = (remark or "").partition(": ")
+    named = why.split("; ")
+    if kind != "infeasible" or len(named) <= _SHOWN:
+        return remark
+    return f"{kind}: {'; '.join(named[:_SHOWN])}; and {len(named) - _SHOWN} more"
+
+
+def _confidence(scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, single_root: bool) -> list[list[float]]:
+    """The marginal probability of each word's arc."""
+    trees = scores.trees(projective=projective, single_root=single_root)
+    chosen = trees.marginals.gather(1, heads.clamp(min=0)[:, None])[:, 0]
+    return [row[: length + 1] for row, length in zip(chosen.tolist(), scores.lengths.tolist(), strict=True)]

@@ -1,0 +1,1 @@
+"""Files, streams, devices, settings and messages."""
