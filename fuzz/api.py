@@ -377,7 +377,7 @@ def decoding(rng: random.Random) -> str:
     for b, (m, truth) in enumerate(zip(lengths, truths, strict=True)):
         assert truth.scores, f"sentence {b} has no tree"
         found = tuple(heads[b, 1 : m + 1].tolist())
-        assert found in trees(m, single_root, projective), f"heads[{b}] are no tree: {found}"
+        assert found in trees(m, single_root, projective), f"heads[{b}] are not a tree: {found}"
         below = truth.below_best(parts_of(found))
         size = max(truth.size(parts_of(found)), truth.size_of_best)  # as far as doubles tell these two apart
         assert below >= -max(ROUGH, size * 2e-14), f"heads[{b}] score {below} less than the best"

@@ -112,7 +112,7 @@ class Sentence:
         size = sum(map(abs, self.parts))
         slack = ROUNDING * max(size, sum(map(abs, own)))
         assert all(x == -1 for x in rest), f"heads past the end: {rest}"
-        assert heads[1] < 0 or heads in [t for _, t, _ in self.every], f"{heads} is no tree"
+        assert heads[1] < 0 or heads in [t for _, t, _ in self.every], f"{heads} is not a tree"
         assert heads[1] < 0 or score == total(own) or abs(score - total(own)) <= slack, (
             f"score {score!r}, not {total(own)!r}"
         )

@@ -19,7 +19,7 @@ from certificates import MOST, WAYS, Form, instance, parts_of, total, trees
 from mutate import refusal
 
 import gpuparse as gp
-from gpuparse.decoding.proofs import NAMES, Leaf, Proof
+from gpuparse.decoding.proofs import NAMES, Proof, ProofLeaf
 
 NAME = "proofs"
 COUNT = 10_000
@@ -112,7 +112,7 @@ def _is_false(changed: Case) -> str:
     parse = changed.parse
     heads, score, bound = tuple(parse.heads[0].tolist()), float(parse.score[0]), float(parse.bound[0])
     if heads not in trees(len(heads) - 1, changed.trees["single_root"], changed.trees["projective"]):
-        return f"{heads} is no tree"
+        return f"{heads} is not a tree"
     if parse.labels is not None:  # its own, be they the best or not
         of_arcs = {m: tables["labels"][h][m][int(parse.labels[0, m])] for m, h in _arcs(heads)}
         tables["labels"] = [[[of_arcs.get(m, 0.0)] for m in range(len(heads))] for _ in heads]
@@ -127,7 +127,7 @@ def _is_false(changed: Case) -> str:
     return ""
 
 
-def _leaves(given: Case) -> dict[int, tuple[Leaf, ...]]:
+def _leaves(given: Case) -> dict[int, tuple[ProofLeaf, ...]]:
     assert given.parse.proof is not None
     return dict(given.parse.proof.leaves)
 
@@ -185,7 +185,7 @@ def _without_leaf(rng: random.Random, given: Case) -> Case:
     return _with_leaves(given, tuple(leaf for k, leaf in enumerate(leaves[0]) if k != dropped))
 
 
-def _with_leaves(given: Case, leaves: tuple[Leaf, ...]) -> Case:
+def _with_leaves(given: Case, leaves: tuple[ProofLeaf, ...]) -> Case:
     return replace(given, parse=replace(given.parse, proof=Proof({0: leaves})))
 
 

@@ -35,7 +35,7 @@ class DataConfig:
     dev: str = ""
     min_count: int = 2  # rarer words, and rarer features of a tagger, are unknown
     max_words: int = 0  # longer sentences are left out of training; 0: none is
-    on_bad: Literal["error", "skip"] = "error"  # a sentence that is malformed, or whose heads are no tree
+    on_bad: Literal["error", "skip"] = "error"  # a sentence that is malformed, or whose heads are not a tree
     tags: Literal["upos", "xpos", "upos+feats"] = "upos"  # what a tagger learns
 
 

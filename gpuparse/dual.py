@@ -4,7 +4,7 @@ from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
 from gpuparse.decoding.dual.decomposition import Agreement, DualDecomposition, Found, Oracle
 from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
 from gpuparse.decoding.dual.joint import constituents_and_dependencies, parse_and_tag
-from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrder, Tagger, Trees
+from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrderOracle, TaggerOracle, TreeOracle
 from gpuparse.decoding.dual.parsing import second_order
 from gpuparse.decoding.dual.soft import SoftDualDecomposition, softly
 from gpuparse.decoding.dual.steps import Decreasing, Halving, Polyak, Step
@@ -22,11 +22,11 @@ __all__ = [
     "Lexicalized",
     "Oracle",
     "Polyak",
-    "SecondOrder",
+    "SecondOrderOracle",
     "SoftDualDecomposition",
     "Step",
-    "Tagger",
-    "Trees",
+    "TaggerOracle",
+    "TreeOracle",
     "constituents_and_dependencies",
     "parse_and_tag",
     "second_order",

@@ -84,7 +84,7 @@ class Enumeration:
         """Where the tree `heads` [N] stands among the trees."""
         (found,) = (self.trees == heads).all(1).nonzero(as_tuple=True)
         if len(found) != 1:
-            raise ValueError(f"{heads.tolist()} is no tree of this family")
+            raise ValueError(f"{heads.tolist()} is not a tree of this family")
         return int(found[0])
 
     def score(self, heads: Int64[Tensor, " N"]) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import gpuparse as gp
-from gpuparse.decoding.proofs import NAMES, Leaf, Proof, path_of
+from gpuparse.decoding.proofs import NAMES, Proof, ProofLeaf, path_of
 from gpuparse.decoding.rows_paid import pay_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
@@ -85,7 +85,7 @@ def test_leaves_whose_own_numbers_are_loose(number: int, tmp_path: Path) -> None
     assert proofs.one(random.Random(f"{proofs.NAME}:{number}"), tmp_path) == "refused"
 
 
-def _proof(parse: gp.Parse) -> tuple[Leaf, ...]:
+def _proof(parse: gp.Parse) -> tuple[ProofLeaf, ...]:
     assert parse.proof is not None
     return parse.proof.leaves[0]
 
@@ -221,7 +221,7 @@ def test_sets_that_trees_need_not_enter(price: float) -> None:
 
 @pytest.mark.parametrize("value", (math.nan, math.inf, -math.inf))
 def test_what_is_not_finite(value: float) -> None:
-    """In every leaf: the greatest of some bounds must not leave one out that is no number."""
+    """In every leaf: the greatest of some bounds must not leave one out that is not a number."""
     for index in range(len(_proof(FOUND))):
         penalties = _proof(FOUND)[index].penalties.copy()
         penalties[1, 2] = value
@@ -274,9 +274,9 @@ def test_shapes_and_kinds_of_arrays(name: str) -> None:
             _refused(_with(index, **{name: changed}), "sentence 0: ")
 
 
-def _row(low: float, high: float, arcs: list[tuple[int, int]], price: float) -> Leaf:
+def _row(low: float, high: float, arcs: list[tuple[int, int]], price: float) -> ProofLeaf:
     heads, words = (np.array([np.arange(5) == arc[k] for arc in arcs]) for k in (0, 1))
-    return Leaf(
+    return ProofLeaf(
         path_of(()),
         np.zeros((5, 5)),
         rows=np.array([[low, high, math.inf, 0.0, price]]),
@@ -329,7 +329,7 @@ def test_another_family_of_trees() -> None:
     arcs[0, 0] = 1.0  # best with every word under the root
     scores = gp.Scores(arcs)
     several, single = (gp.decode(scores, "mst", single_root=x, proof=True) for x in (False, True))
-    _refused(several, "its heads are no tree", scores)
+    _refused(several, "its heads are not a tree", scores)
     _refused(single, "what follows", scores, single_root=False)
     arcs = torch.zeros(1, 5, 5)
     arcs[0, [0, 1, 2, 1], [1, 3, 4, 2]] = 1.0  # 1 to 3 crosses 2 to 4
@@ -481,9 +481,9 @@ def test_a_pair_that_a_penalty_takes_out_of_range() -> None:
     one, other = np.zeros((3, 3)), np.zeros((3, 3))
     one[1, 2], other[2, 1], other[1, 2] = 1.6e308, least, -1e308
     leaves = (
-        Leaf(path_of([(0, 1, -1, 1), (0, 2, -1, 0)]), one),
-        Leaf(path_of([(0, 1, -1, 1), (0, 2, -1, 1)]), np.zeros((3, 3)), root=np.array(-least)),
-        Leaf(path_of([(0, 1, -1, 0)]), other),
+        ProofLeaf(path_of([(0, 1, -1, 1), (0, 2, -1, 0)]), one),
+        ProofLeaf(path_of([(0, 1, -1, 1), (0, 2, -1, 1)]), np.zeros((3, 3)), root=np.array(-least)),
+        ProofLeaf(path_of([(0, 1, -1, 0)]), other),
     )
     worse = torch.tensor([least], dtype=torch.float64)
     forged = replace(found, heads=torch.tensor([[-1, 2, 0]]), score=worse, bound=worse, proof=gp.Proof({0: leaves}))

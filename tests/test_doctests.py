@@ -18,7 +18,7 @@ PUBLIC = ("bp", "chain", "distributions", "dual", "lp", "train")
 ALSO = ("parts.DenseParts", "pipeline.Pipeline", "proofs.Proof")
 # Classes to derive from, which their families show, and what others make and give.
 WITHOUT = {"bp.Graph", "bp.Values", "distributions.ChainDistribution", "distributions.TreeDistribution"}
-WITHOUT |= {"dual.Oracle", "dual.Step", "train.Report"}
+WITHOUT |= {"dual.Oracle", "dual.Step", "train.TrainingReport"}
 
 
 def modules() -> list[str]:

@@ -28,7 +28,7 @@ from bench.registry import TREEBANKS, Args, Measured, Option, Suite, Timed, lang
 from bench.suites.bp_models import FIRST, LANGUAGES, MODELS, SECOND, WEAKER, run
 from bench.timing import Case, Contender, measure, timed
 from gpuparse.data.conllu import read_conllu
-from gpuparse.decoding.bp.parsing import believe, best_trees
+from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
 from gpuparse.train.treebank import is_projective
 
 LENGTHS = (10, 20, 30, 40, 50, 60, 70, 80)
@@ -72,7 +72,7 @@ def ways(scores: gp.Scores) -> list[Contender]:
 
 
 def of_iterations(scores: gp.Scores, iterations: int) -> Contender:
-    run = partial(believe, scores, iterations=iterations, tolerance=0.0, schedule="serial")
+    run = partial(beliefs_of, scores, iterations=iterations, tolerance=0.0, schedule="serial")
     return Contender(str(iterations), run, ours=True)
 
 
@@ -170,7 +170,7 @@ def search(args: Args) -> Measured:
 
 
 def least_risk(scores: gp.Scores, iterations: int, schedule: Any) -> Tensor:
-    found = believe(scores, projective=True, iterations=iterations, tolerance=0.0, schedule=schedule)
+    found = beliefs_of(scores, projective=True, iterations=iterations, tolerance=0.0, schedule=schedule)
     return best_trees(found, scores, projective=True)
 
 

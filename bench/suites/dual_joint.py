@@ -26,7 +26,7 @@ from gpuparse.data.grammar import CountedModels, Trigrams, read_models
 from gpuparse.data.sentence import Sentence
 from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
 from gpuparse.decoding.dual.joint import constituents_and_dependencies
-from gpuparse.decoding.dual.oracles import Tagger, tag_indicators
+from gpuparse.decoding.dual.oracles import TaggerOracle, tag_indicators
 from gpuparse.dual import Agreement, DualDecomposition, Found
 from gpuparse.evaluate.brackets import bracket_scores
 from gpuparse.structures.constituents import tags_of
@@ -43,9 +43,9 @@ class EdgeTagger:
         self.trigrams, self.unary, self.lengths = trigrams, unary, lengths
         self.device, self.shapes = unary.device, {"tags": tuple(unary.shape)}
 
-    def _padded(self, unary: Tensor) -> Tagger:
+    def _padded(self, unary: Tensor) -> TaggerOracle:
         padded, longer = self.trigrams.pad(unary, self.lengths)
-        return Tagger(padded, self.trigrams.scores, longer)
+        return TaggerOracle(padded, self.trigrams.scores, longer)
 
     def best(self, penalties: Mapping[str, Tensor]) -> Found:
         found = self._padded(self.unary + penalties["tags"] if penalties else self.unary).best({})

@@ -25,9 +25,9 @@ from gpuparse.data.artificial import builtin_treebank
 from gpuparse.data.conllu import Sentence, write_conllu
 from gpuparse.evaluate import Evaluation, evaluate
 from gpuparse.models.parser import Parser
-from gpuparse.render import Parse, parses, tree_text, write_page
+from gpuparse.render import ParsedFile, parses, tree_text, write_page
 from gpuparse.system import startup
-from gpuparse.train import Report, train
+from gpuparse.train import TrainingReport, train
 from gpuparse.train.treebank import is_projective
 
 _SMALL = ScorerConfig(embedding_dropout=0.2, encoder_dropout=0.2, mlp_dropout=0.2)
@@ -117,7 +117,7 @@ def _check_free(model: Path) -> None:
         raise ValueError(f"{model}: holds a model that is not the demonstration's; remove it or give another DIRECTORY")
 
 
-class _Progress(Report):
+class _Progress(TrainingReport):
     """A bar where stderr is a terminal, and a line an epoch."""
 
     def __init__(self) -> None:
@@ -160,10 +160,10 @@ def _scores(result: Evaluation) -> Table:
     return table
 
 
-def _chosen(found: list[Parse]) -> list[tuple[str, Parse]]:
+def _chosen(found: list[ParsedFile]) -> list[tuple[str, ParsedFile]]:
     """Short sentences to print: all right with crossing arcs, with one mistake, and with both crossing and mistakes."""
 
-    def crossing(parse: Parse) -> bool:
+    def crossing(parse: ParsedFile) -> bool:
         return not is_projective(parse.gold_heads or [])
 
     kinds = {
@@ -171,7 +171,7 @@ def _chosen(found: list[Parse]) -> list[tuple[str, Parse]]:
         "One word wrong (×: what it should be)": [p for p in found if p.right_labels == len(p.words) - 1],
         "Crossing arcs and mistakes": [p for p in found if crossing(p) and p.wrong],
     }
-    chosen: list[tuple[str, Parse]] = []
+    chosen: list[tuple[str, ParsedFile]] = []
     for title, those in kinds.items():
         left = [parse for parse in those if all(parse is not other for _, other in chosen)]
         if left:
@@ -179,7 +179,7 @@ def _chosen(found: list[Parse]) -> list[tuple[str, Parse]]:
     return chosen
 
 
-def _drawn(parse: Parse) -> str:
+def _drawn(parse: ParsedFile) -> str:
     """The tree as it was parsed, and at the words that are wrong what is right."""
     assert parse.gold_heads is not None and parse.gold_labels is not None and parse.outcomes is not None
     width = max(map(len, parse.labels))

@@ -34,7 +34,8 @@ def info(
 ) -> None:
     """Print versions, devices, which code each device runs, the compiler and the cache."""
     with startup.importing():
-        from gpuparse.ops import backend, selftest
+        from gpuparse.cli import selftest
+        from gpuparse.ops import backend
 
     report = _report(backend.describe())
     console = Output()

@@ -17,7 +17,7 @@ from gpuparse.system.defaults import BATCH_WORDS, TIME_LIMIT, TREE_METHODS, read
 from gpuparse.system.quote import shown
 
 if TYPE_CHECKING:
-    from gpuparse.cli.corpus import Report
+    from gpuparse.cli.corpus import CorpusReport
     from gpuparse.cli.stream import Work
     from gpuparse.lp import Constraint
     from gpuparse.models.parser import Parser
@@ -136,7 +136,7 @@ def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> N
         say(f"gpuparse: {name}: the model knows none of the labels of {told}")
 
 
-def _constrained(report: Report) -> str:
+def _constrained(report: CorpusReport) -> str:
     counts = dict.fromkeys(("solved", "infeasible", "not proven"), 0) | report.counts
     return (
         f"{count(counts['solved'], 'sentence')} parsed anew under constraints; {counts['infeasible']:,} of them cannot "

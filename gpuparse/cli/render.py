@@ -13,7 +13,7 @@ import typer
 
 from gpuparse.cli.common import count, fail, reason, say
 from gpuparse.data.conllu import Sentence, read_conllu
-from gpuparse.render.compare import CONFIDENCE_KEY, Parse, parses, text_of
+from gpuparse.render.compare import CONFIDENCE_KEY, ParsedFile, parses, text_of
 from gpuparse.render.page import Tally, output_file, write_page
 from gpuparse.render.text import tree_text
 from gpuparse.system.quote import visible
@@ -102,12 +102,12 @@ def _said(tally: Tally, output: str) -> str:
 
 def _parses(
     sentences: Iterable[Sentence], gold: Iterable[Sentence] | None, key: str, only_errors: bool
-) -> Iterable[tuple[int, Parse]]:
+) -> Iterable[tuple[int, ParsedFile]]:
     found = enumerate(parses(sentences, gold, confidence_key=key), 1)
     return ((number, parse) for number, parse in found if parse.wrong or not only_errors)
 
 
-def _drawn(number: int, parse: Parse) -> str:
+def _drawn(number: int, parse: ParsedFile) -> str:
     """A sentence in text: a line about it, its text, the tree and an empty line."""
     head = [str(number), parse.sentence.sent_id or "", count(len(parse.words), "word")]
     if parse.outcomes is not None:
@@ -124,7 +124,7 @@ def _drawn(number: int, parse: Parse) -> str:
     return "\n".join([*about, tree, "", ""])
 
 
-def _label(parse: Parse, index: int) -> str:
+def _label(parse: ParsedFile, index: int) -> str:
     """The label of a word, how sure it is, and what would be right."""
     parts = [parse.labels[index] or "_"]
     sure = parse.confidence[index]

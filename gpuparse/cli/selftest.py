@@ -59,7 +59,7 @@ class Check:
     note: str = ""
 
 
-class Comparison(NamedTuple):
+class KernelComparison(NamedTuple):
     """``run`` is called with the kernels, and it or ``expected`` without them."""
 
     kernel: str
@@ -106,7 +106,7 @@ def _difference(found: Results, expected: Results) -> float:
     return worst
 
 
-def _comparisons(like: Tensor) -> Iterator[Comparison]:
+def _comparisons(like: Tensor) -> Iterator[KernelComparison]:
     """``like``: of the device and dtype wanted."""
     rounded = 1e-9 if like.dtype == torch.float64 else 1e-5
     arcs, lengths = _sentences(like)
@@ -116,12 +116,12 @@ def _comparisons(like: Tensor) -> Iterator[Comparison]:
         yield from _of_family(names, batches, rounded)
     wrong, outside = arcs.clone(), lengths.clone()
     wrong[0, 1, 2], wrong[3, 0, 1], wrong[2, 0, 1], outside[4] = float("nan"), float("inf"), -(2.0**20), 0
-    yield Comparison("check", 0.0, lambda: [check_flags(wrong, outside)])
+    yield KernelComparison("check", 0.0, lambda: [check_flags(wrong, outside)])
     yield from _of_pricing(arcs, lengths)
     pairs = _randoms(5, like)(2, *arcs.shape, arcs.shape[1])
     for name, given in {"siblings": (0,), "grandparents": (1,), "grandsiblings": (0, 1)}.items():
         scores = arcs, arcs / 2, *(pairs[k] if k in given else None for k in range(2)), lengths
-        yield Comparison(f"automata ({name})", 0.0, partial(_stars, *scores))
+        yield KernelComparison(f"automata ({name})", 0.0, partial(_stars, *scores))
     chains = list(_chains(like))
     yield from _of_family(Names("chain", "viterbi", "chain_sample", "chain_topk"), chains, rounded)
     columns: dict[str, Callable[..., viterbi.Best]] = {
@@ -130,11 +130,11 @@ def _comparisons(like: Tensor) -> Iterator[Comparison]:
         "viterbi_beam": lambda unary, table, lengths: viterbi.beam_search(unary, table, lengths, 99)[0],
     }
     for name, decode in columns.items():
-        yield Comparison(name, 1e-9, partial(_best_of_columns, decode, chains[:2]))
+        yield KernelComparison(name, 1e-9, partial(_best_of_columns, decode, chains[:2]))
 
 
 def _best_of_columns(decode: Callable[..., viterbi.Best], batches: Sequence[Any]) -> Results:
-    return [d._score(decode(d.unary, viterbi.Table(d._pairs), d.lengths).tags, False) for d in batches]
+    return [d._score(decode(d.unary, viterbi.TransitionTable(d._pairs), d.lengths).tags, False) for d in batches]
 
 
 def _stars(*given: Any) -> Results:
@@ -184,19 +184,21 @@ def _probabilities(d: StructuredDistribution) -> Results:
     return [torch.ones(()), *(again._sums(name) for name in some)]
 
 
-def _of_family(names: Names, batches: Sequence[Any], rounded: float) -> Iterator[Comparison]:
+def _of_family(names: Names, batches: Sequence[Any], rounded: float) -> Iterator[KernelComparison]:
     """What every family of structures has."""
 
     def each(run: Callable[..., Results]) -> Callable[[], Results]:
         return lambda: [x for d in batches for x in run(d)]
 
-    yield Comparison(f"{names.sums} (log Z)", rounded, each(partial(_sums, -1)))
+    yield KernelComparison(f"{names.sums} (log Z)", rounded, each(partial(_sums, -1)))
     for order, what in enumerate(ORDERS[: names.orders + 1]):
-        yield Comparison(f"{names.sums} ({what})", 10 * rounded if order else rounded, each(partial(_sums, order)))
-    yield Comparison(names.argmax, 1e-9, each(lambda d: [d._score(_again(d)[0]._best(), False)]))
+        yield KernelComparison(
+            f"{names.sums} ({what})", 10 * rounded if order else rounded, each(partial(_sums, order))
+        )
+    yield KernelComparison(names.argmax, 1e-9, each(lambda d: [d._score(_again(d)[0]._best(), False)]))
     if names.topk is not None:
-        yield Comparison(names.topk, 1e-9, each(lambda d: [d._score(d.topk(4)[0], False)]))
-    yield Comparison(names.sample, FREQUENT, each(_frequencies), each(_probabilities))
+        yield KernelComparison(names.topk, 1e-9, each(lambda d: [d._score(d.topk(4)[0], False)]))
+    yield KernelComparison(names.sample, FREQUENT, each(_frequencies), each(_probabilities))
 
 
 def _sentences(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,7 +261,7 @@ def _needed(grammar: Grammar) -> Tensor:
     return (grammar.parents == grammar.tags) & (grammar.lefts == 0)
 
 
-def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[Comparison]:
+def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[KernelComparison]:
     """What is found, and what is known afterwards; duals such that about a tenth of the triples are."""
     some, (B, N) = _randoms(3, arcs), arcs.shape[:2]
     generator = torch.Generator().manual_seed(4)
@@ -282,7 +284,7 @@ def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[Comparison]:
         pricing.Scorer.trilinear(*some(3, B, N, 11)),
         pricing.Scorer.templates(some(250), index, relations),
     ):
-        yield Comparison(f"pricing ({scorer.kind})", 0.0, partial(price, scorer))
+        yield KernelComparison(f"pricing ({scorer.kind})", 0.0, partial(price, scorer))
 
 
 def _chains(like: Tensor) -> Iterator[distributions.ChainDistribution]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gpuparse.cli.common import count, fail, one_line, reason, say
-from gpuparse.cli.corpus import Failure, Report, parse_corpus
+from gpuparse.cli.corpus import CorpusReport, Failure, parse_corpus
 from gpuparse.cli.corpus.inputs import sizes
 from gpuparse.cli.memory import steady_memory
 from gpuparse.data.sentence import Sentence
@@ -45,7 +45,7 @@ class Work(NamedTuple):
     fill: Callable[[Sentence, Any], Sentence] | None  # see parse_corpus
     settings: dict[str, Any]  # what the output depends on
     probe: Callable[[list[Sentence]], Any] | None = None  # predict without what depends on the sentence
-    told: Callable[[Report], str] | None = None  # what else is said at the end
+    told: Callable[[CorpusReport], str] | None = None  # what else is said at the end
 
 
 def stream(begin: Callable[[], Work], run: Run, *, verb: tuple[str, str], confidence: bool = False) -> None:
@@ -124,7 +124,7 @@ class _View:
         self.begun = time.perf_counter()
         self.named = 0
 
-    def update(self, report: Report) -> None:
+    def update(self, report: CorpusReport) -> None:
         """Move the bar."""
         if not self.bar.disable:
             speed = (report.words - report.earlier_words) / max(time.perf_counter() - self.begun, 1e-9)
@@ -157,11 +157,11 @@ def fingerprint(model: Path) -> str:
 
 def _finish(
     verb: tuple[str, str],
-    report: Report,
+    report: CorpusReport,
     wall: float,
     output: str,
     quiet: bool,
-    told: Callable[[Report], str] | None,
+    told: Callable[[CorpusReport], str] | None,
 ) -> None:
     """Say what was done, and leave with 1 if anything was not."""
     if report.finished_before:
@@ -176,7 +176,7 @@ def _finish(
         fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
 
 
-def summary(report: Report, wall: float) -> str:
+def summary(report: CorpusReport, wall: float) -> str:
     """One line: counts, speed and where the time went."""
     words = report.words - report.earlier_words
     line = f"{count(report.sentences, 'sentence')}, {count(report.words, 'word')}"

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gpuparse.cli.common import one_line
-from gpuparse.train import Report
+from gpuparse.train import TrainingReport
 
 
-class Terminal(Report):
+class Terminal(TrainingReport):
     """A progress bar where stderr is a terminal, and a line an epoch on stderr."""
 
     def __init__(self, tags: bool) -> None:

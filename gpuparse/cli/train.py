@@ -61,13 +61,13 @@ def train(
         import torch
 
         from gpuparse.cli.terminal import Terminal
-        from gpuparse.train import Report, train_tagger
+        from gpuparse.train import TrainingReport, train_tagger
         from gpuparse.train import train as train_parser
 
     if threads:
         torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    report = Report() if quiet else Terminal(resolved.task == "tag")
+    report = TrainingReport() if quiet else Terminal(resolved.task == "tag")
     try:
         run = train_parser if resolved.task == "parse" else train_tagger
         run(resolved, model, resume=resume, overwrite=overwrite, device=device, report=report)

@@ -137,7 +137,7 @@ def _tokens(stream: IO[Any], name: str) -> Iterator[tuple[str, int]]:
 
 
 @dataclass
-class _Open:
+class _OpenBracket:
     """A bracket that is not closed yet."""
 
     line: int
@@ -147,7 +147,7 @@ class _Open:
 
 
 def _trees(tokens: Iterator[tuple[str, int]], name: str) -> Iterator[Constituent]:
-    stack: list[_Open] = []
+    stack: list[_OpenBracket] = []
     fresh = False  # right after "("
     for token, line in tokens:
         if token == "(":
@@ -155,7 +155,7 @@ def _trees(tokens: Iterator[tuple[str, int]], name: str) -> Iterator[Constituent
                 raise BracketError(
                     f"{name}:{line}: a phrase beside the word {quoted(stack[-1].word)}; give the word a tag"
                 )
-            stack.append(_Open(line))
+            stack.append(_OpenBracket(line))
             fresh = True
             continue
         if not stack:
@@ -189,7 +189,7 @@ def _trees(tokens: Iterator[tuple[str, int]], name: str) -> Iterator[Constituent
         )
 
 
-def _close(top: _Open, outer: bool, where: str) -> Constituent:
+def _close(top: _OpenBracket, outer: bool, where: str) -> Constituent:
     if not top.label:
         if outer and len(top.children) == 1:
             return top.children[0]

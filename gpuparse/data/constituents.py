@@ -25,7 +25,7 @@ RIGHT_ONLY = ">"
 PHRASE = "*"
 
 
-class Row(NamedTuple):
+class TreeRow(NamedTuple):
     """A node of a binary tree."""
 
     i: int
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 class Lexicalised:
     """A binary tree with heads."""
 
-    rows: list[Row]
+    rows: list[TreeRow]
     """2n - 1 of them, a parent before its children and the left child before the right one."""
     tree: Constituent
     """The same, each phrase with its head child."""
@@ -136,7 +136,7 @@ def tags_of(sentence: Sentence, tags: Literal["upos", "xpos"]) -> list[str]:
     return sentence.upos if tags == "upos" else sentence.xpos
 
 
-def rows_of(tree: Constituent) -> list[Row]:
+def rows_of(tree: Constituent) -> list[TreeRow]:
     """The nodes of a binary tree whose phrases know their heads."""
 
     def measure(node: Constituent, some: Sequence[int]) -> int:
@@ -156,31 +156,31 @@ def rows_of(tree: Constituent) -> list[Row]:
             raise ValueError(f"tree: {node.label!r} is not of two children, one of them the head; binarise it first")
         nodes.extend(reversed(node.children))
         starts.extend((i + sizes[id(node.children[0])], i))
-    rows: list[Row] = []
+    rows: list[TreeRow] = []
     head_of: dict[tuple[int, int], int] = {}
     for node, i in reversed(order):
         j = i + sizes[id(node)] - 1
         k = -1 if node.word is not None else i + sizes[id(node.children[0])] - 1
         head = i + 1 if k < 0 else head_of[(i, k) if node.head == 0 else (k + 1, j)]
         head_of[i, j] = head
-        rows.append(Row(i, j, node.label, k, head))
+        rows.append(TreeRow(i, j, node.label, k, head))
     return rows[::-1]
 
 
-def number_rows(rows: Iterable[Row], symbols: Sequence[str]) -> Int64[Tensor, "M 5"]:
+def number_rows(rows: Iterable[TreeRow], symbols: Sequence[str]) -> Int64[Tensor, "M 5"]:
     """Rows (i, j, symbol, split, head) with symbols as numbers, -1 for those that are not in the list."""
     index = {symbol: number for number, symbol in enumerate(symbols)}
     table = [(row.i, row.j, index.get(row.symbol, -1), row.split, row.head) for row in rows]
     return torch.tensor(table, dtype=torch.int64).reshape(-1, 5)
 
 
-def name_rows(rows: Int64[Tensor, "M width"], symbols: Sequence[str]) -> list[Row]:
+def name_rows(rows: Int64[Tensor, "M width"], symbols: Sequence[str]) -> list[TreeRow]:
     """The opposite of ``number_rows``, of rows with heads or without; rows of -1 past a sentence's end are left out."""
     table = [(*row, 0)[:5] for row in rows.tolist() if row[0] >= 0]
-    return [Row(i, j, symbols[symbol], k, head) for i, j, symbol, k, head in table]
+    return [TreeRow(i, j, symbols[symbol], k, head) for i, j, symbol, k, head in table]
 
 
-def tree_of(rows: Iterable[Row], words: Sequence[str]) -> Constituent:
+def tree_of(rows: Iterable[TreeRow], words: Sequence[str]) -> Constituent:
     """The tree of rows in any order."""
     spans = {(row.i, row.j): row for row in rows}
     made: dict[tuple[int, int], Constituent] = {}
@@ -198,7 +198,7 @@ def tree_of(rows: Iterable[Row], words: Sequence[str]) -> Constituent:
     return made[0, len(words) - 1]
 
 
-def heads_of(rows: Iterable[Row] | Int64[Tensor, "M 5"]) -> list[int]:
+def heads_of(rows: Iterable[TreeRow] | Int64[Tensor, "M 5"]) -> list[int]:
     """The head of each word, 0 for the root, from the rows of a binary tree in any order."""
     table = rows.tolist() if isinstance(rows, Tensor) else rows
     spans = {(i, j): (k, head) for i, j, _, k, head in table if i >= 0}
@@ -221,7 +221,7 @@ def heads_of(rows: Iterable[Row] | Int64[Tensor, "M 5"]) -> list[int]:
 
 
 def is_projective(heads: Sequence[int]) -> bool:
-    """Whether the words under each word stand together; ``ValueError`` where heads are no tree of one root."""
+    """Whether the words under each word stand together; ``ValueError`` where heads are not a tree of one root."""
     return _contiguous(heads, _top_down(heads))
 
 

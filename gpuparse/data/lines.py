@@ -31,7 +31,7 @@ def rows_of_words(lines: list[str], error: Callable[[int, str], ValueError]) -> 
         match = _ID.fullmatch(name)
         last = len(rows)
         if match is None:
-            raise error(row, f"the ID {quoted(name, 40)} is no number, range or empty node; number words from 1")
+            raise error(row, f"the ID {quoted(name, 40)} is not a number, range or empty node; number words from 1")
         first, final, whole, part = (int(group) if group else -1 for group in match.groups())
         if part > 0:
             expected = empty[1] + 1 if empty[0] == last else 1

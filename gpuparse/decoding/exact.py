@@ -29,7 +29,7 @@ def first_order(scores: Scores, *, projective: bool, single_root: bool, with_par
     else:
         heads = structure.argmax(arcs, lengths, single_root)
     found = heads[:, 1] >= 0  # word 1 is in every sentence
-    if scores.looks and not bool(found.all()):
+    if scores.validates and not bool(found.all()):
         best = [*with_parts] if scores.labels is None else ["labels", *with_parts]
         name = f"arcs with their best {' and '.join(best)}" if best else "arcs"
         sentence = int((~found).nonzero()[0])
@@ -51,7 +51,7 @@ def second_order(scores: Scores, *, single_root: bool) -> Parse:
         )
         heads = trees.argmax
         lost = heads[:, 1] < 0  # word 1 is in every sentence
-        if scores.looks and bool(lost.any()):
+        if scores.validates and bool(lost.any()):
             raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
     return _proven(scores, heads)
 

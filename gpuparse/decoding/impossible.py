@@ -39,7 +39,7 @@ def without_impossible(
         return scores
     never = scores.fold_labels().arcs.detach().isneginf()
     found = _forbid(scores, never)
-    if scores.looks and every_tree:
+    if scores.validates and every_tree:
         for _ in range(ROUNDS):
             more = never | _masked(found, projective, single_root, known)
             if not (more & ~never).any():
@@ -58,7 +58,7 @@ def _forbid(scores: Scores, never: Bool[Tensor, "B N N"]) -> Scores:
                 first = torch.eye(never.shape[1], dtype=torch.bool, device=never.device)[..., None]
                 one = torch.where(first, never[:, :, None], one)
             values = parts.values.masked_fill(one, -torch.inf)
-            if not (scores.looks and torch.equal(values, parts.values)):
+            if not (scores.validates and torch.equal(values, parts.values)):
                 found[kind] = DenseParts(values, scores.lengths, kind=kind, validate_args=False)
     if found["siblings"] is scores.siblings and found["grandparents"] is scores.grandparents:
         return scores

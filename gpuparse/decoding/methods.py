@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from gpuparse.decoding import exact
-from gpuparse.decoding.bp.parsing import believe, best_trees
+from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
 from gpuparse.decoding.dual.fallback import FEW, MANY, decompose
 from gpuparse.decoding.dual.steps import check_step
 from gpuparse.decoding.ilp.batch import easy_trees, no_words, solve_batch, under_constraints
@@ -112,7 +112,7 @@ def decode(
     asked: dict[str, Any] = {**trees, "every_tree": "constraints" not in options}
     near = without_impossible(scores, **asked)
     found = METHODS[chosen].run(near, **trees, proof=proof, **options)
-    nearer = without_impossible(near, **asked, known=found.heads) if near.looks else near
+    nearer = without_impossible(near, **asked, known=found.heads) if near.validates else near
     if nearer is not near:  # with the tree that is now known: once more, more finely
         near, found = nearer, METHODS[chosen].run(nearer, **trees, proof=proof, **options)
     leaves = {} if found.proof is None else found.proof.leaves
@@ -175,7 +175,7 @@ def _bp(
     easy = easy_trees(scores, **trees)
     folded = scores.fold_labels()
     with torch.no_grad():
-        beliefs = believe(folded, **trees, schedule=schedule, **options)
+        beliefs = beliefs_of(folded, **trees, schedule=schedule, **options)
         heads = best_trees(beliefs, folded, **trees).masked_fill(~easy.certified[:, None], -1)
     stats = {"residual": beliefs.residuals, "converged": beliefs.converged}
     none = torch.zeros_like(easy.certified)
@@ -231,7 +231,7 @@ def _relaxed(scores: Scores, single_root: bool, solve: Callable[[Bool[Tensor, " 
     found = solve(by_arcs)
     there = by_arcs & (found.heads[:, 1] >= 0) & ~found.score.detach().isneginf()
     none = by_arcs & ~there & found.bound.isneginf()
-    if scores.looks and bool(none.any()):
+    if scores.validates and bool(none.any()):
         b = int(none.nonzero()[0])
         kinds = " and ".join(scores.second_order)
         raise ValueError(f"{kinds} of sentence {b}: every tree has a forbidden part; allow more of them")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float64, Int, Int64
 from torch import Tensor
 
-from gpuparse.decoding.proofs import Leaf, Proof
+from gpuparse.decoding.proofs import Proof, ProofLeaf
 from gpuparse.decoding.scores import Scores
 
 
@@ -61,7 +61,7 @@ class Parse:
         penalty: Float64[Tensor, " B"] | float = 0.0,
         stats: dict[str, Tensor] | None = None,
         remarks: dict[int, str] | None = None,
-        leaves: Mapping[int, tuple[Leaf, ...]] | None = None,
+        leaves: Mapping[int, tuple[ProofLeaf, ...]] | None = None,
     ) -> Parse:
         """Trees and what a method knows of them; it is left to this to score them and to label their arcs.
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpuparse.ops.pricing import Scorer
 from gpuparse.ops.shifts import is_large
-from gpuparse.structures.trees import Lengths, as_lengths, as_scores, can_look, short
+from gpuparse.structures.trees import Lengths, as_lengths, as_scores, can_validate, short
 
 Kind = Literal["grandparents", "siblings"]
 KINDS: tuple[Kind, ...] = ("grandparents", "siblings")
@@ -125,7 +125,7 @@ class DenseParts(Parts):
         counts = as_lengths(lengths, values, validate_args)
         super().__init__(kind, counts, values.shape[1], values.dtype, values.device)
         self.values: Float[Tensor, "B N N N"] = values
-        if can_look(values, validate_args):
+        if can_validate(values, validate_args):
             self.large = _check_values(values.detach(), counts, kind)
 
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
@@ -209,7 +209,7 @@ def as_parts(
         )
     if parts.device != like.device:
         raise ValueError(f"{kind} must be on {like.device} like arcs, got {parts.device}")
-    if can_look(lengths, validate_args) and not torch.equal(parts.lengths, lengths):
+    if can_validate(lengths, validate_args) and not torch.equal(parts.lengths, lengths):
         b = int((parts.lengths != lengths).nonzero()[0])
         raise ValueError(
             f"{kind} of sentence {b} have {int(parts.lengths[b])} words, but lengths[{b}] is {int(lengths[b])}"

@@ -34,7 +34,7 @@ def _ints(*shape: int) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
+class ProofLeaf:
     """A branch of the search, and numbers that bound its trees. N nodes, L labels.
 
     Attributes:
@@ -82,7 +82,7 @@ class Leaf:
             raise ValueError("a set of words has no such price")
         low, high = np.array([0, 0, 0, 0]), np.array([2, nodes, nodes, nodes])
         if not ((self.cuts >= low) & (self.cuts < high)).all() or not (self.cut_prices >= 0).all():
-            raise ValueError("a cut is none")
+            raise ValueError("a cut is of no known kind")
         if not np.isfinite(self.rows[:, 4]).all():
             raise ValueError("prices of rows are not finite")
 
@@ -105,7 +105,7 @@ FORMS = {
     "set_prices": "doubles S",
     "root": "doubles",
 }
-NAMES = tuple(each.name for each in fields(Leaf))
+NAMES = tuple(each.name for each in fields(ProofLeaf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Proof:
         True
     """
 
-    leaves: Mapping[int, tuple[Leaf, ...]]
+    leaves: Mapping[int, tuple[ProofLeaf, ...]]
 
     def save(self, path: str | Path) -> None:
         """Write it as safetensors, whole or not at all."""
@@ -159,7 +159,7 @@ class Proof:
         for b, those in parts.items():
             if sorted(those) != list(range(len(those))) or any(len(x) != len(NAMES) for x in those.values()):
                 raise ValueError(f"{path}: no proof: sentence {b} is not whole")
-            leaves[b] = tuple(Leaf(**those[k]) for k in range(len(those)))  # type: ignore[arg-type]
+            leaves[b] = tuple(ProofLeaf(**those[k]) for k in range(len(those)))  # type: ignore[arg-type]
         return cls(leaves)
 
 

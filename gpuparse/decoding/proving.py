@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpuparse.decoding.proofs import NEVER, Doubles, Leaf, Proof, path_of, spanning_sets
+from gpuparse.decoding.proofs import NEVER, Doubles, Proof, ProofLeaf, path_of, spanning_sets
 from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.single import Single, plus, total
 from gpuparse.decoding.verifying import tree_bound, tree_part
@@ -47,7 +47,7 @@ def prove(
     scores: Scores,
     near: Scores,
     parse: Any,
-    known: Mapping[int, tuple[Leaf, ...]],
+    known: Mapping[int, tuple[ProofLeaf, ...]],
     *,
     projective: bool,
     single_root: bool,
@@ -72,8 +72,8 @@ def prove(
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite proves nothing
 def complete(
-    sentence: Single, heads: list[int], enough: float, leaves: tuple[Leaf, ...] | None
-) -> tuple[tuple[Leaf, ...], float]:
+    sentence: Single, heads: list[int], enough: float, leaves: tuple[ProofLeaf, ...] | None
+) -> tuple[tuple[ProofLeaf, ...], float]:
     """The leaves of a sentence with prices of sets, and the bound that follows.
 
     Args:
@@ -84,7 +84,7 @@ def complete(
     over = sentence.over()
     most = np.where(np.isneginf(over), NEVER, over).sum(0)
     if leaves is None:
-        leaves = (Leaf(path_of(()), most),)
+        leaves = (ProofLeaf(path_of(()), most),)
     made, bounds, left = [], [], MOST
     todo = list(reversed(leaves))
     while todo:
@@ -100,8 +100,8 @@ def complete(
 
 
 def _bounded(
-    sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles, enough: float
-) -> tuple[Leaf, float, list[int]]:
+    sentence: Single, leaf: ProofLeaf, leaves: tuple[ProofLeaf, ...], heads: list[int], most: Doubles, enough: float
+) -> tuple[ProofLeaf, float, list[int]]:
     """A leaf with prices, its bound, and the tree that reaches it."""
     first = replace(leaf, penalties=_within(leaf, most))
     whole, tree, bound = first, heads, np.inf
@@ -116,7 +116,9 @@ def _bounded(
     return whole, bound, tree
 
 
-def _others(sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[int], most: Doubles) -> Iterator[Leaf]:
+def _others(
+    sentence: Single, leaf: ProofLeaf, leaves: tuple[ProofLeaf, ...], heads: list[int], most: Doubles
+) -> Iterator[ProofLeaf]:
     """Other numbers for a leaf: of its one tree, if it has no other, whose pairs are known; and those of other leaves,
     for whatever bounds the trees of one branch bounds those of another, if perhaps not as well."""
     yield replace(leaf, penalties=_of_tree(sentence, leaf, heads, most))
@@ -125,7 +127,7 @@ def _others(sentence: Single, leaf: Leaf, leaves: tuple[Leaf, ...], heads: list[
             yield replace(each, path=leaf.path, penalties=_within(replace(each, path=leaf.path), most))
 
 
-def _dispute(sentence: Single, leaf: Leaf, tree: list[int], heads: list[int]) -> tuple[int, int] | None:
+def _dispute(sentence: Single, leaf: ProofLeaf, tree: list[int], heads: list[int]) -> tuple[int, int] | None:
     """An arc to split a leaf by that is not proven: one that its tree has and the answer has not, or any; None if
     there is but one tree in it."""
     here = _allowed(leaf, len(heads)) & (sentence.arcs > -np.inf)
@@ -137,7 +139,7 @@ def _dispute(sentence: Single, leaf: Leaf, tree: list[int], heads: list[int]) ->
     return h, m
 
 
-def _allowed(leaf: Leaf, N: int) -> Any:
+def _allowed(leaf: ProofLeaf, N: int) -> Any:
     """Which arcs a leaf has [N, N]."""
     here = np.ones((N, N), dtype=bool)
     for h, m, label, has in leaf.path.tolist():
@@ -148,14 +150,14 @@ def _allowed(leaf: Leaf, N: int) -> Any:
     return here
 
 
-def _within(leaf: Leaf, most: Doubles) -> Doubles:
+def _within(leaf: ProofLeaf, most: Doubles) -> Doubles:
     """Penalties: of arcs that the leaf has not, or that cannot matter, more than the most, so that no star has them."""
     known = _allowed(leaf, len(most)) & (leaf.penalties > NEVER)
     own = np.where(known, leaf.penalties, most + 2.0**-30 * np.abs(most))
     return np.maximum(own, NEVER)  # with room for sums
 
 
-def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> Doubles:
+def _of_tree(sentence: Single, leaf: ProofLeaf, heads: list[int], most: Doubles) -> Doubles:
     """Penalties of a leaf's only tree, or of the best one by arcs: its arcs take over the pairs that they have."""
     N = len(most)
     arcs = np.where(_allowed(leaf, N), sentence.arcs + sentence.labels.max(2), -np.inf)
@@ -172,7 +174,7 @@ def _of_tree(sentence: Single, leaf: Leaf, heads: list[int], most: Doubles) -> D
     return np.where(np.isfinite(y), y, most)
 
 
-def _priced(sentence: Single, leaf: Leaf, tree: list[int] | None = None) -> tuple[Leaf, list[int], float]:
+def _priced(sentence: Single, leaf: ProofLeaf, tree: list[int] | None = None) -> tuple[ProofLeaf, list[int], float]:
     """A leaf with the prices of the root and of sets of words that prove its best spanning tree; that, which may be
     given, as a guess; its bound."""
     arcs, terms = tree_part(sentence, replace(leaf, root=np.zeros(())), _Any(), True)

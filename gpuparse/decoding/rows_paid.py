@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuparse.decoding.proofs import Leaf
+from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.single import plus
 from gpuparse.system.quote import quoted
 
 Doubles = npt.NDArray[np.float64]
 
 
-def pay_rows(table: Doubles, terms: list[float], leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> None:
+def pay_rows(table: Doubles, terms: list[float], leaf: ProofLeaf, known: Mapping[Any, Any], projective: bool) -> None:
     """Take off labelled arcs what they pay for rows of constraints, each of which must be one."""
     spent: dict[Hashable, float] = {}
     for r, (low, high, weight, _, price) in enumerate(leaf.rows.tolist()):

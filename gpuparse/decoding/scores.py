@@ -20,7 +20,7 @@ from gpuparse.structures.trees import (
     as_integers,
     as_lengths,
     as_scores,
-    can_look,
+    can_validate,
     tree_scores,
 )
 
@@ -73,13 +73,13 @@ class Scores:
         counts = as_lengths(lengths, arcs, validate_args)
         labels = None if labels is None else _as_labels(labels, arcs)
         large = False
-        if can_look(arcs, validate_args):
+        if can_validate(arcs, validate_args):
             _, large = check_scores(arcs, counts)
             if labels is not None:
                 large = _check_labels(labels, counts) or large
         beside = as_parts(siblings, "siblings", arcs, counts, validate_args)
         above = as_parts(grandparents, "grandparents", arcs, counts, validate_args)
-        if can_look(arcs, validate_args):
+        if can_validate(arcs, validate_args):
             large = large or any(parts is not None and parts.large for parts in (beside, above))
         self._set(arcs, counts, labels, beside, above, validate_args, large)
 
@@ -126,9 +126,9 @@ class Scores:
         return tuple(parts for parts in (self.siblings, self.grandparents) if parts is not None)
 
     @property
-    def looks(self) -> bool:
+    def validates(self) -> bool:
         """Whether values of these scores may be read without waiting, or were asked to be."""
-        return can_look(self.arcs, self.validate_args)
+        return can_validate(self.arcs, self.validate_args)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -288,7 +288,7 @@ class Scores:
         as_integers(labels, "labels", "of the shape of heads", heads.device)
         if labels.shape != heads.shape:
             raise ValueError(f"labels must have the shape of heads, {list(heads.shape)}, got {list(labels.shape)}")
-        if can_look(labels, self.validate_args):
+        if can_validate(labels, self.validate_args):
             outside = (labels < 0) | (labels >= self.labels.shape[-1])
             wrong = (word_mask(self.lengths, heads.shape[-1]) & outside).nonzero()
             if len(wrong):

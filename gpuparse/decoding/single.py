@@ -47,7 +47,7 @@ class Single:
     def parts(self, heads: Sequence[int], labels: Sequence[int] | None) -> list[float]:
         """The scores of a tree's parts; a ValueError where a label is none."""
         if labels is not None and not all(0 <= x < self.labels.shape[2] for x in labels[1 : len(heads)]):
-            raise ValueError("its labels are none that there are")
+            raise ValueError("its labels are out of range")
         found = []
         for m, h in enumerate(heads[1:], 1):
             found += [self.arcs[h, m], self.labels[h, m].max() if labels is None else self.labels[h, m, labels[m]]]

@@ -10,7 +10,7 @@ from gpuparse.ops import MATRIX_TREE
 from gpuparse.ops.checks import check_scores
 from gpuparse.ops.shifts import best_tree
 from gpuparse.structures.masks import arc_mask
-from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, can_look, no_tree_error
+from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, can_validate, no_tree_error
 
 
 def mst(
@@ -33,8 +33,8 @@ def mst(
     """
     arcs = as_arcs(arcs)
     lengths, single_root = as_lengths(lengths, arcs, validate_args), as_flag(single_root, "single_root")
-    looks = can_look(arcs, validate_args)
-    if looks and check_scores(arcs, lengths)[1]:
+    validates = can_validate(arcs, validate_args)
+    if validates and check_scores(arcs, lengths)[1]:
         heads = best_tree(
             {"arcs": torch.where(arc_mask(lengths, arcs.shape[1]), arcs.detach(), 0.0)},
             lengths,
@@ -43,7 +43,7 @@ def mst(
         )
     else:
         heads = MATRIX_TREE.argmax(arcs.detach(), lengths, single_root)
-    if looks and arcs.shape[0] and int(heads.select(1, 1).min()) < 0:
+    if validates and arcs.shape[0] and int(heads.select(1, 1).min()) < 0:
         sentence = int((heads[:, 1] < 0).nonzero()[0])
         raise no_tree_error(arcs, lengths, sentence, projective=False, single_root=single_root)
     return heads

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gpuparse.decoding import certificates
 from gpuparse.decoding.impossible import without_impossible
-from gpuparse.decoding.proofs import TRIANGLE, Leaf, Proof, check_cover
+from gpuparse.decoding.proofs import TRIANGLE, Proof, ProofLeaf, check_cover
 from gpuparse.decoding.rows_paid import asked_for, pay_rows, row_key
 from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.single import MOST, Doubles, Single, best_projective, crosses, is_tree, plus, total, total_up, up
@@ -82,7 +82,7 @@ def _verify(sentence: Single, near: Single, parse: Any, b: int, projective: bool
     if certified or heads[1] >= 0:
         own = None if parse.labels is None else [int(x) for x in parse.labels[b].tolist()]
         if heads[0] != -1 or any(x != -1 for x in heads[N:]) or not is_tree(heads[:N], sentence.single_root):
-            raise ValueError("its heads are no tree")
+            raise ValueError("its heads are not a tree")
         if projective and crosses(heads[:N]):
             raise ValueError("its arcs cross")
         parts = sentence.parts(heads[:N], own)
@@ -116,13 +116,13 @@ def _verify(sentence: Single, near: Single, parse: Any, b: int, projective: bool
     return proven
 
 
-def leaf_bound(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> float:
+def leaf_bound(sentence: Single, leaf: ProofLeaf, known: Mapping[Any, Any], projective: bool) -> float:
     """What no tree of a leaf scores more than."""
     leaf.check(len(sentence.arcs), sentence.labels.shape[2])
     return tree_bound(*tree_part(sentence, leaf, known, projective), leaf)
 
 
-def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
+def tree_bound(arcs: Doubles, terms: list[float], leaf: ProofLeaf) -> float:
     """The best head of every word, with what sets of words bring, and the rest."""
     for inside in leaf.sets[leaf.set_prices == math.inf]:
         if arcs[np.ix_(~inside, inside)].max(initial=-math.inf) > -math.inf:
@@ -137,7 +137,9 @@ def tree_bound(arcs: Doubles, terms: list[float], leaf: Leaf) -> float:
     return total_up([*terms, *arcs[:, 1:].max(0).tolist()])
 
 
-def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective: bool) -> tuple[Doubles, list[float]]:
+def tree_part(
+    sentence: Single, leaf: ProofLeaf, known: Mapping[Any, Any], projective: bool
+) -> tuple[Doubles, list[float]]:
     """The arcs of which every word has one, with all that they bring and pay [N, N], and what comes besides."""
     table = plus(sentence.arcs[:, :, None], sentence.labels)
     grandparents, terms, y = cast(Any, sentence.grandparents), [], leaf.penalties
@@ -152,7 +154,7 @@ def tree_part(sentence: Single, leaf: Leaf, known: Mapping[Any, Any], projective
         grandparents = grandparents.copy()
     for (kind, p, q, c), inside, price in zip(leaf.cuts.tolist(), leaf.cut_sets, leaf.cut_prices.tolist(), strict=True):
         if len({p, q, c}) < 3 or (kind == TRIANGLE and (p == 0 or inside[p])):
-            raise ValueError("a cut is none")
+            raise ValueError("a cut is of no known kind")
         less, more = ([(p, q, c)], [(c, p, 1.0), (q, p, 1.0)])
         if kind == TRIANGLE:
             members = np.nonzero(inside)[0].tolist()

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from gpuparse.ops import viterbi as ops
 from gpuparse.ops.shifts import LARGE, LOST, add_up, chains_less_shared, check_sums, is_large, read_of_chains
-from gpuparse.ops.viterbi import Table
+from gpuparse.ops.viterbi import TransitionTable
 from gpuparse.structures.tags import (
     Lengths,
     as_lengths,
     as_scores,
     as_transitions,
     as_unary,
-    can_look,
+    can_validate,
     chain_scores,
     check_scores,
     no_chain_error,
@@ -78,7 +78,7 @@ class Transitions:
         if scores.dim() != 2 or scores.shape[0] != scores.shape[1] or scores.shape[0] < 1:
             raise ValueError(f"transitions must have shape [T, T], got {list(scores.shape)}")
         self.scores = scores
-        self.table = Table(scores[None, None])
+        self.table = TransitionTable(scores[None, None])
         self._given, self._version = transitions, _version(transitions)
 
     def check(self) -> None:
@@ -143,22 +143,22 @@ def viterbi(
     scores = as_transitions(given, unary)
     lengths = as_lengths(lengths, unary, validate_args)
     _check_options(method, pricing, initial, beam)
-    table = transitions.table if isinstance(transitions, Transitions) else Table(scores)
+    table = transitions.table if isinstance(transitions, Transitions) else TransitionTable(scores)
     if method == "auto":
         method = "dense" if table.own or table.T < WORTH_PRICING else "column_generation"
     search = partial(_search, lengths=lengths, method=method, pricing=pricing, initial=initial, beam=beam)
     (tags, score, counts), bound = search(unary, table)
-    looks = can_look(unary, validate_args)
+    validates = can_validate(unary, validate_args)
     shared = None
-    if looks and not _sure(unary, scores, score):
+    if validates and not _sure(unary, scores, score):
         check_scores(unary, scores, lengths)
         known = read_of_chains(unary.detach(), scores.detach(), lengths)
         if any(is_large(x) for x in known):
             *near, shared = chains_less_shared(unary.detach(), scores.detach(), lengths, False)
-            (tags, score, counts), bound = search(near[0], Table(near[1]))
+            (tags, score, counts), bound = search(near[0], TransitionTable(near[1]))
             check_sums(score, shared, dict(zip(("unary", "transitions"), known, strict=True)), torch.float64, "chains")
     certified = found = score > -torch.inf
-    if looks and not bool(found.all()):
+    if validates and not bool(found.all()):
         raise _error(unary, scores, lengths, int((~found).nonzero()[0]), beam if method == "beam" else None)
     if bound is None:
         bound = score
@@ -177,7 +177,7 @@ def viterbi(
 
 
 def _search(
-    unary: Tensor, table: Table, *, lengths: Tensor, method: str, pricing: str, initial: int, beam: int
+    unary: Tensor, table: TransitionTable, *, lengths: Tensor, method: str, pricing: str, initial: int, beam: int
 ) -> tuple[ops.Best, Tensor | None]:
     """The best chains, and bounds where these are not proven."""
     if method == "dense":

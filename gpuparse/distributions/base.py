@@ -19,7 +19,7 @@ from torch.distributions.kl import register_kl
 
 from gpuparse.distributions.common import as_batch_shape, as_sample_shape, expected, may_keep, not_negative
 from gpuparse.ops.shifts import LARGE, add_up, check_sums, is_large, span
-from gpuparse.structures.trees import can_look
+from gpuparse.structures.trees import can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -112,17 +112,17 @@ class StructuredDistribution(Distribution):
     def _start(self, scores: Scores, lengths: Tensor, event_shape: Sequence[int], validate_args: bool | None) -> None:
         """To be called when all of ``_kept`` is set; looks at the values if that is wanted."""
         self._set(scores, lengths, event_shape, validate_args)
-        if can_look(lengths, validate_args):
+        if can_validate(lengths, validate_args):
             self._check()
 
-    def _set(self, scores: Scores, lengths: Tensor, event_shape: Sequence[int], looks: bool | None) -> None:
+    def _set(self, scores: Scores, lengths: Tensor, event_shape: Sequence[int], validates: bool | None) -> None:
         first = scores[0]
         assert first is not None
         for name, x in zip(self.parts, scores, strict=True):
             setattr(self, name, x)
         self.lengths = lengths
         self._dtype = first.dtype
-        self._looks = looks
+        self._validates = validates
         self._large = False
         self._known: dict[str, Tensor] = {}
         self._centre: Self | None = None
@@ -159,7 +159,7 @@ class StructuredDistribution(Distribution):
         given = [(getattr(self, name), dims) for name, dims in self.parts.items()]
         wide = [x if x is None or x.dim() != dims else x.expand(B, *[-1] * (dims - 1)) for x, dims in given]
         made = self._like(wide, self.lengths.expand(B))
-        made._looks, made._large = self._looks, self._large
+        made._validates, made._large = self._validates, self._large
         return made
 
     def _with(self, names: Collection[str]) -> Self:
@@ -305,11 +305,11 @@ class StructuredDistribution(Distribution):
         return drawn.reshape(*shape, *drawn.shape[1:])
 
     def score(self, value: Int[Tensor, "*S B *event"]) -> Float[Tensor, "*S B"]:
-        """Score of each structure; -inf for what is none of this family and sentence. Padding is not read."""
+        """Score of each structure; -inf for what is not of this family and sentence. Padding is not read."""
         return self._score(self._as_structures(value), False).to(self._dtype)
 
     def log_prob(self, value: Int[Tensor, "*S B *event"]) -> Float[Tensor, "*S B"]:
-        """log p of each structure; -inf for what is none of this family and sentence. Padding is not read."""
+        """log p of each structure; -inf for what is not of this family and sentence. Padding is not read."""
         near = self._near()
         score = near._score(self._as_structures(value), False)
         value = score - near._sums(LOG_Z)
@@ -363,12 +363,12 @@ class StructuredDistribution(Distribution):
     def _parts(self) -> list[Tensor | None]:
         return [None if x is None else x.detach() for x in (getattr(self, name) for name in self.parts)]
 
-    def _leaves(self, q: Self, looks: bool | None) -> Bool[Tensor, " B"]:
+    def _leaves(self, q: Self, validates: bool | None) -> Bool[Tensor, " B"]:
         """Whether some structure that is possible here, however rare it is, is forbidden in q; both are centred."""
         p = self._with({name for name in self.parts if getattr(q, name) is not None})
         pairs = [(x, y) for x, y in zip(p.scores, q.scores, strict=True) if x is not None and y is not None]
         found = torch.zeros_like(p.lengths, dtype=torch.bool)
-        if can_look(found, looks) and not any(bool((y.isneginf() & ~x.isneginf()).any()) for x, y in pairs):
+        if can_validate(found, validates) and not any(bool((y.isneginf() & ~x.isneginf()).any()) for x, y in pairs):
             return found
         possible = p._in_some()
         for name, y in zip(self.parts, q.scores, strict=True):
@@ -385,7 +385,7 @@ def _check_same(p: StructuredDistribution, q: StructuredDistribution) -> None:
     shapes = [list(getattr(x, name).shape) for x in (p, q)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"{name} of p and q must have the same shape, got {shapes[0]} and {shapes[1]}")
-    if can_look(p.lengths, p._looks) and not torch.equal(p.lengths, q.lengths):
+    if can_validate(p.lengths, p._validates) and not torch.equal(p.lengths, q.lengths):
         i = int((p.lengths != q.lengths).nonzero()[0])
         raise ValueError(f"lengths of sentence {i} must be the same in p and q, got {p.lengths[i]} and {q.lengths[i]}")
 
@@ -397,4 +397,4 @@ def _kl(p: StructuredDistribution, q: StructuredDistribution) -> Float[Tensor, "
     a, b = p._centred(), q._centred()
     log_z, more = a._difference(b, p._large or q._large)
     value = torch.where(log_z.detach().isneginf(), 0.0, b._sums(LOG_Z) - log_z + more)
-    return torch.where(a._leaves(b, p._looks), torch.inf, not_negative(value)).to(p._dtype)
+    return torch.where(a._leaves(b, p._validates), torch.inf, not_negative(value)).to(p._dtype)

@@ -15,7 +15,7 @@ from gpuparse.ops import chains, plain
 from gpuparse.ops.shifts import LARGE, chains_less_shared, is_large, read_of_chains, span
 from gpuparse.ops.viterbi import best_chain
 from gpuparse.structures.masks import is_position
-from gpuparse.structures.tags import Lengths, as_lengths, as_tags, can_look, check_scores, no_chain_error
+from gpuparse.structures.tags import Lengths, as_lengths, as_tags, can_validate, check_scores, no_chain_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,7 +103,7 @@ class ChainDistribution(StructuredDistribution):
         return chains.sample(self.unary.detach(), self._pairs.detach(), self.lengths, self.trigrams_in_a_row, num)
 
     def _as_structures(self, value: Tensor) -> Int[Tensor, "*S B n"]:
-        return as_tags(value, self.unary, self.lengths, self._looks)
+        return as_tags(value, self.unary, self.lengths, self._validates)
 
     def _score(self, value: Int[Tensor, "*S B n"], found: bool = True) -> Float64[Tensor, "*S B"]:
         there = value >= 0
@@ -154,10 +154,10 @@ class ChainDistribution(StructuredDistribution):
             by = [x / scale for x in by]
         return self._sums(LOG_Z), scale * self._along(by[0], by[1], mine)
 
-    def _leaves(self, q: Self, looks: bool | None) -> Bool[Tensor, " B"]:
+    def _leaves(self, q: Self, validates: bool | None) -> Bool[Tensor, " B"]:
         mine, other = self._both_pairs(q)
         only = [y.isneginf() & ~x.isneginf() for x, y in ((self.unary, q.unary), (mine, other))]
-        if can_look(only[0], looks) and not any(bool(x.any()) for x in only):
+        if can_validate(only[0], validates) and not any(bool(x.any()) for x in only):
             return torch.zeros_like(self.lengths, dtype=torch.bool)
         return plain.chain.leaves((self.unary, mine), (q.unary, other), self.lengths, self.trigrams_in_a_row)
 

@@ -17,7 +17,7 @@ def as_k(k: SupportsIndex) -> int:
     """How many of the best are wanted, if that can be."""
     try:
         number = 0 if isinstance(k, bool) else operator.index(k)
-    except (TypeError, RuntimeError):  # a tensor that is no number, or one past 2^63
+    except (TypeError, RuntimeError):  # a tensor that is not a number, or one past 2^63
         number = 0
     if not 1 <= number <= MAX_K:
         raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {' '.join(repr(k).split())[:80]}")

@@ -15,7 +15,7 @@ from gpuparse.ops.plain.cky import Scores, index_rules, masks
 from gpuparse.ops.shifts import bounded, less_greatest, repeated
 from gpuparse.structures.constituents import double_rule, score_of
 from gpuparse.structures.grammars import Grammar
-from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_look
+from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -92,7 +92,7 @@ class ConstituencyTrees(GrammarTrees):
         by_rule = grammar.scores if rules is None else _fitting(rules, "rules", tags, ((R,), (B, R)))
         over = None if spans is None else _fitting(spans, "spans", tags, ((B, n, n, S),)).to(tags.dtype)
         self.grammar = grammar
-        self._index = _index_of(grammar, can_look(tags, validate_args))
+        self._index = _index_of(grammar, can_validate(tags, validate_args))
         scores = tags, by_rule.to(tags.dtype).expand(B, R), grammar.roots.to(tags.dtype).expand(B, S), over
         self._start(scores, counts, self._event(tags), validate_args)
 
@@ -114,8 +114,8 @@ class ConstituencyTrees(GrammarTrees):
     def _is_over_the_same(self, q: Self) -> bool:
         if self.rules.shape[1] != q.rules.shape[1] or self.roots.shape[1] != q.roots.shape[1]:
             return False
-        looks = can_look(self.lengths, self._looks)
-        if looks and self.grammar is not q.grammar and not torch.equal(self._index, q._index):
+        validates = can_validate(self.lengths, self._validates)
+        if validates and self.grammar is not q.grammar and not torch.equal(self._index, q._index):
             raise ValueError("grammar of p and q must have the same rules in the same order")
         return True
 
@@ -170,14 +170,14 @@ def _fitting(scores: Tensor, name: str, tags: Tensor, shapes: tuple[tuple[int, .
     return scores
 
 
-def _index_of(grammar: Grammar, looks: bool) -> Int32[Tensor, " size"]:
+def _index_of(grammar: Grammar, validates: bool) -> Int32[Tensor, " size"]:
     """The rules as the operators want them; kept with the grammar, for it never changes."""
     kept, checked = grammar.__dict__.get("_index", (None, False))
-    if looks and not checked and (twice := double_rule(grammar)) is not None:
+    if validates and not checked and (twice := double_rule(grammar)) is not None:
         raise ValueError(f"grammar must have a rule once, got {twice} twice")
     if kept is None:
         symbols = torch.stack([grammar.parents, grammar.lefts, grammar.rights])
         kept = index_rules(symbols, len(grammar.symbols))
     if may_keep() and not torch.compiler.is_compiling():
-        object.__setattr__(grammar, "_index", (kept, looks or checked))
+        object.__setattr__(grammar, "_index", (kept, validates or checked))
     return kept

@@ -14,7 +14,7 @@ from gpuparse.ops import lexical
 from gpuparse.ops.plain.lexical import Rules, Scores, heads_of, masks, tags_of, tree_scores
 from gpuparse.ops.shifts import arcs_less_greatest, bounded, less_greatest, repeated
 from gpuparse.structures.grammars import Grammar
-from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_look
+from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -125,7 +125,11 @@ class LexicalizedTrees(GrammarTrees):
         mine, other = _rules_of(self.grammar), _rules_of(q.grammar)
         if self.rules.shape[-1] != q.rules.shape[-1] or len(self.roots) != len(q.roots):
             return False
-        if mine is not other and can_look(self.lengths, self._looks) and not torch.equal(mine.table, other.table):
+        if (
+            mine is not other
+            and can_validate(self.lengths, self._validates)
+            and not torch.equal(mine.table, other.table)
+        ):
             raise ValueError("grammar of p and q must have the same rules in the same order")
         return True
 

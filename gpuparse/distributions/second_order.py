@@ -14,7 +14,7 @@ from gpuparse.ops import second_order
 from gpuparse.ops.plain.second_order import Scores, tree_scores
 from gpuparse.ops.shifts import arcs_less_greatest, bounded
 from gpuparse.structures.masks import arc_mask, grandparent_mask, sibling_mask
-from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, as_scores, can_look
+from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, as_scores, can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,9 +75,9 @@ class SecondOrderTrees(TreeDistribution):
     ) -> None:
         arcs = as_arcs(arcs)
         counts = as_lengths(lengths, arcs, validate_args)
-        looks = can_look(arcs, validate_args)
+        validates = can_validate(arcs, validate_args)
         given = {"siblings": siblings, "grandparents": grandparents}
-        pairs = [_as_pairs(x, name, arcs, counts, looks) for name, x in given.items()]
+        pairs = [_as_pairs(x, name, arcs, counts, validates) for name, x in given.items()]
         self.single_root = as_flag(single_root, "single_root")
         self._start((arcs, *pairs), counts, arcs.shape[1:2], validate_args)
 
@@ -185,7 +185,7 @@ class SecondOrderTrees(TreeDistribution):
 
 
 def _as_pairs(
-    pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], looks: bool
+    pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], validates: bool
 ) -> Float[Tensor, "B N N N"] | None:
     """Scores of pairs as a tensor that fits the arcs."""
     if pairs is None:
@@ -200,7 +200,7 @@ def _as_pairs(
     if found.device != arcs.device:
         raise ValueError(f"{name} must be on {arcs.device} like arcs, got {found.device}")
     given = lengths if isinstance(pairs, Tensor) else getattr(pairs, "lengths", lengths)
-    if looks and not torch.equal(given, lengths):
+    if validates and not torch.equal(given, lengths):
         b = int((given != lengths).nonzero()[0])
         raise ValueError(f"{name} of sentence {b} have {int(given[b])} words, but lengths[{b}] is {int(lengths[b])}")
     return found.to(arcs.dtype)

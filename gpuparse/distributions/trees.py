@@ -120,7 +120,7 @@ class TreeDistribution(StructuredDistribution):
         return self.structure.sample(self._weighed().detach(), self.lengths, self.single_root, num)
 
     def _as_structures(self, value: Tensor) -> Int[Tensor, "*S B N"]:
-        return as_heads(value, self.arcs, self.lengths, self._looks)
+        return as_heads(value, self.arcs, self.lengths, self._validates)
 
     def _is_tree(self, heads: Int[Tensor, "*S B N"]) -> Bool[Tensor, "*S B"]:
         return is_tree(heads, self.lengths, projective=self.projective, single_root=self.single_root)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuparse.data.conllu import Sentence
 from gpuparse.data.prediction import Prediction
-from gpuparse.evaluate.alignment import Source, Words, base_label, check_texts
+from gpuparse.evaluate.alignment import AlignedWords, Source, base_label, check_texts
 from gpuparse.evaluate.brackets import BracketScores, bracket_scores
 from gpuparse.evaluate.breakdown import ArcLengthRow, Breakdown, Confusion, LabelRow, SentenceLengthRow, break_down
 from gpuparse.evaluate.metrics import OFFICIAL, Comparison, Score, scores
@@ -65,8 +65,8 @@ def evaluate(gold: Source, system: Source, *, single_root: bool = True) -> Evalu
     subtypes and without language-specific features. Enhanced dependencies and empty nodes do not count. Raises
     ``ValueError``, naming file and line, where the texts differ and where a sentence is not a tree.
     """
-    gold_words = Words.read(gold, single_root=single_root)
-    system_words = Words.read(system, single_root=single_root)
+    gold_words = AlignedWords.read(gold, single_root=single_root)
+    system_words = AlignedWords.read(system, single_root=single_root)
     check_texts(gold_words, system_words)
     comparison = Comparison(gold_words, system_words)
     return Evaluation(scores(comparison), comparison)

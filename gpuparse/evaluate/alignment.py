@@ -33,7 +33,7 @@ _SHOWN = 20  # characters of a text that an error shows
 
 
 @dataclass
-class Words:
+class AlignedWords:
     """A file for evaluation: its words a column a list, and where they, the tokens and the sentences lie in the text.
 
     The text is all tokens' characters without spaces. A token is a word or, where words are written as one (ID
@@ -62,7 +62,7 @@ class Words:
         return len(self.form)
 
     @classmethod
-    def read(cls, source: Source, *, single_root: bool = True) -> Words:
+    def read(cls, source: Source, *, single_root: bool = True) -> AlignedWords:
         """Read a file or take sentences; ``ConlluError`` where one is not a tree."""
         if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
             file = cast("str | os.PathLike[str] | IO[Any]", source)
@@ -133,7 +133,7 @@ def _universal(feats: str) -> str:
     return "|".join(sorted(f for f in feats.split("|") if f.partition("=")[0] in UNIVERSAL_FEATURES))
 
 
-def check_texts(gold: Words, system: Words) -> None:
+def check_texts(gold: AlignedWords, system: AlignedWords) -> None:
     """Raise ``ValueError``, naming the lines, unless both files hold the same text."""
     if gold.text == system.text:
         return
@@ -145,17 +145,17 @@ def check_texts(gold: Words, system: Words) -> None:
     )
 
 
-def _place(words: Words, at: int) -> str:
+def _place(words: AlignedWords, at: int) -> str:
     if at == len(words.text):
         return f"the end of {words.source}"
     token = int(np.searchsorted([end for _, end in words.tokens], at, side="right"))
     return f"{words.source}:{words.token_lines[token]} ({words.text[at : at + _SHOWN]!r})"
 
 
-def align(gold: Words, system: Words) -> tuple[Indices, Indices]:
+def align(gold: AlignedWords, system: AlignedWords) -> tuple[Indices, Indices]:
     """The words that correspond: their indices in ``gold`` and in ``system``, both rising.
 
-    Words that are tokens correspond where they cover the same characters. Where tokens of several words are
+    AlignedWords that are tokens correspond where they cover the same characters. Where tokens of several words are
     involved on either side, the words of the whole region that these tokens cover correspond by the longest common
     subsequence of their forms, whatever the case of letters. One pass over both files.
     """
@@ -186,7 +186,7 @@ def align(gold: Words, system: Words) -> tuple[Indices, Indices]:
 class _Cursor:
     """A place among the words of one file; past the last, a word that starts at infinity."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: AlignedWords) -> None:
         self.start = [*words.start, math.inf]
         self.end = [*words.end, math.inf]
         self.joined = [*words.joined, False]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuparse.evaluate.alignment import ROOT, Indices, Words, align
+from gpuparse.evaluate.alignment import ROOT, AlignedWords, Indices, align
 
 Flags: TypeAlias = NDArray[np.bool_]
 
@@ -87,7 +87,7 @@ class Comparison:
     the head is right, and whether the head and the label are.
     """
 
-    def __init__(self, gold: Words, system: Words) -> None:
+    def __init__(self, gold: AlignedWords, system: AlignedWords) -> None:
         self.gold, self.system = gold, system
         self.g, self.s = align(gold, system)
         self.gold_head = np.array(gold.head, dtype=np.int64)

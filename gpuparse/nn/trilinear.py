@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gpuparse.decoding.parts import Kind, Parts, as_axis, as_kind, legal_pairs
 from gpuparse.ops.pricing import Scorer
 from gpuparse.structures.masks import word_mask
-from gpuparse.structures.trees import Lengths, as_lengths, can_look
+from gpuparse.structures.trees import Lengths, as_lengths, can_validate
 
 EPSILON = torch.finfo(torch.float64).eps
 TINY = torch.finfo(torch.float64).tiny
@@ -57,7 +57,7 @@ class TrilinearParts(Parts):
                     f"got {_describe(factor)}"
                 )
         super().__init__(kind, as_lengths(lengths, first, validate_args), first.shape[1], first.dtype, first.device)
-        if can_look(first, validate_args):
+        if can_validate(first, validate_args):
             self._check()
 
     def _check(self) -> None:

@@ -106,7 +106,7 @@ def automata(
     A head is not taken as a child as well. Sums are float64. Of equal heads the smallest is chosen; a child only for a
     gain; of equal chains of siblings the one that ends first, with the nearest sibling before its last child.
 
-    Without siblings it takes O(n^3) steps a sentence, with siblings alone O(n^2) a node, with both O(n^2) for those
+    Without siblings it takes O(n^3) steps per sentence, with siblings alone O(n^2) per node, with both O(n^2) for those
     heads of a node that bounds do not rule out.
     """
     _check(down, up, siblings, grandparents, lengths)

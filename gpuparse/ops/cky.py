@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
+from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
 from gpuparse.ops.library import takes_kernels
 from gpuparse.ops.plain import cky as plain
 
@@ -11,7 +11,7 @@ def _rounded(numbers: int) -> int:
     return (numbers + 7) // 8 * 8
 
 
-def _room(task: Task) -> Room:
+def _room(task: KernelTask) -> Room:
     """What CkyInside of cky.cuh and CkyOutside of cky.cu take."""
     _, n, S, _, R = task.sizes
     cells = _rounded(8 + S * n * (_rounded(n) + 8))

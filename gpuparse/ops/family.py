@@ -23,7 +23,7 @@ Bundle = Sequence[Tensor | None]
 """The scores of a family in their order, or something like each of them; None where there is none."""
 
 
-class Task(NamedTuple):
+class KernelTask(NamedTuple):
     """What a kernel is to do."""
 
     kind: str
@@ -69,7 +69,7 @@ class Kernels:
     (topk and sample), the sizes and the flags.
     """
 
-    room: Callable[[Task], Room]
+    room: Callable[[KernelTask], Room]
     sums: str | None = None
     argmax: str | None = None
     topk: str | None = None
@@ -151,7 +151,7 @@ class Family:
 
     def _launch(
         self,
-        task: Task,
+        task: KernelTask,
         inputs: Sequence[Any],
         directions: Bundle,
         results: Bundle,
@@ -199,7 +199,7 @@ class Family:
         order, takes = len(directions), self._kernels(scores).takes or len(scores)
         along = [x for bundle in directions for x in bundle[:takes]]
         self._launch(
-            Task("sums", self._sizes(scores), scores, order, out is not None),
+            KernelTask("sums", self._sizes(scores), scores, order, out is not None),
             inputs,
             along + [None] * (takes * self.orders - len(along)),
             [logz, *([None] * takes if out is None else out[:takes])],
@@ -220,7 +220,9 @@ class Family:
         """Run the argmax, topk or sample kernel."""
         assert scores[0] is not None
         backend, found = backend or kernels_for(scores[0]), self.empty_structures(scores, many)
-        task = Task(kind, self._sizes(scores), scores, many=many or 0, lanes=1 if kind == "argmax" else backend.lanes)
+        task = KernelTask(
+            kind, self._sizes(scores), scores, many=many or 0, lanes=1 if kind == "argmax" else backend.lanes
+        )
         results = [found] if seed is None else [seed, found]
         self._launch(task, inputs, (), results, () if many is None else (many,), None, backend)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
+from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
 from gpuparse.ops.launch import PAD
 from gpuparse.ops.library import takes_kernels
 from gpuparse.ops.plain import lexical as plain
@@ -16,7 +16,7 @@ Expected = tuple[Tensor, Tensor, Tensor, Tensor]
 """tags [B, n, T], arcs [B, N, N], rules [B, R], roots [B, S]: how many of each a tree has."""
 
 
-def _room(task: Task) -> Room:
+def _room(task: KernelTask) -> Room:
     """What LexicalInside of lexical.cuh and LexicalOutside of lexical.cu take."""
     _, N, T, S, R = task.sizes
     n, row = N - 1, N - 1 + PAD

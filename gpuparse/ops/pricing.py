@@ -41,7 +41,7 @@ Outputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 DUALS = ("ceiling", "floor", "kappa", "over_g", "over_c")
 
 
-class Question(TypedDict):
+class PricingInputs(TypedDict):
     """What ``price`` is asked."""
 
     ceiling: Square
@@ -228,7 +228,7 @@ _price_op = define(
 )
 
 
-def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **asked: Unpack[Question]) -> Priced:
+def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **asked: Unpack[PricingInputs]) -> Priced:
     """Triples whose reduced cost is above the tolerance and cannot be paid for by the spare slack of the arc (g, p).
 
     Args:
@@ -265,7 +265,9 @@ def _run(scorer: Sequence[Any], lengths: Tensor, asked: Mapping[str, Any], backe
     return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*[*args, backend])))
 
 
-def price_listed(score: Score, lengths: Counts, *, backend: Backend | None = None, **asked: Unpack[Question]) -> Priced:
+def price_listed(
+    score: Score, lengths: Counts, *, backend: Backend | None = None, **asked: Unpack[PricingInputs]
+) -> Priced:
     """The same for scores that no kernel knows: ``score`` (``Parts.score``) is called once, with all that is to be
     scored. Waits for the device."""
     _check(lengths, asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
+from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
 from gpuparse.ops.launch import PAD, square
 from gpuparse.ops.plain import second_order as plain
 from gpuparse.ops.plain.second_order import Scores
@@ -16,13 +16,13 @@ def _triples(N: int) -> int:
     return (N - 1) * N * (N + 1) // 6 + 2 * PAD
 
 
-def _sibling_room(task: Task) -> Room:
+def _sibling_room(task: KernelTask) -> Room:
     """What SiblingInside of siblings.cuh and SiblingOutside of siblings.cu take."""
     _, N = task.sizes
     return _room(task, N, (6 if task.both_ways else 3) * square(N) + 2 * _triples(N) + N + 3 * PAD + 8)
 
 
-def _grand_room(task: Task) -> Room:
+def _grand_room(task: KernelTask) -> Room:
     """What GrandInside of grandsiblings.cuh and GrandOutside of grandsiblings.cu take."""
     _, N = task.sizes
     row = (N + 7) // 8 * 8
@@ -31,7 +31,7 @@ def _grand_room(task: Task) -> Room:
     return _room(task, N * N, (12 if task.both_ways else 7) * grid + 2 * _triples(N) + rows)
 
 
-def _room(task: Task, nodes: int, numbers: int) -> Room:
+def _room(task: KernelTask, nodes: int, numbers: int) -> Room:
     _, N = task.sizes
     doubles = task.planes * numbers
     if task.kind == "sums":

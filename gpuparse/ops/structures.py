@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.ops import plain
-from gpuparse.ops.family import Family, Kernels, Plain, Room, Task
+from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
 from gpuparse.ops.launch import square
 from gpuparse.ops.plain.generic import Argmax, LogPartition
 from gpuparse.structures.masks import arc_mask
@@ -69,7 +69,7 @@ class Structure:
         return self.family.sample((arcs,), lengths, single_root, num)
 
 
-def _eisner_room(task: Task) -> Room:
+def _eisner_room(task: KernelTask) -> Room:
     """What eisner.cuh and eisner*.cu take."""
     (_, N), k = task.sizes, task.many
     if task.kind == "topk":
@@ -80,7 +80,7 @@ def _eisner_room(task: Task) -> Room:
     return Room(N, N**3 + k * N**2, doubles, ints=stacks)
 
 
-def _matrix_tree_room(task: Task) -> Room:
+def _matrix_tree_room(task: KernelTask) -> Room:
     """What matrix_tree*.cu and mst*.cu take."""
     (_, N), k = task.sizes, task.many
     if task.kind == "argmax":

@@ -1,6 +1,7 @@
 """Best chains of tags, as operators: the dense program, column generation, beams.
 
-Pairs that all places share are given to the kernels as a ``Table``: doubles in rows of whole packs, with their bounds.
+Pairs that all places share are given to the kernels as a ``TransitionTable``: doubles in rows of whole packs, with
+their bounds.
 It costs about as much as one word of the dense program; who decodes many batches makes it once.
 """
 
@@ -38,7 +39,7 @@ def in_rows(scores: Float[Tensor, "R T"]) -> Float64[Tensor, "R wide"]:
     return rows
 
 
-class Table:
+class TransitionTable:
     """Scores of pairs [1 or B, 1 or P, S, T] as the kernels want them; a copy where all places share them."""
 
     def __init__(self, pairs: Pairs) -> None:
@@ -224,10 +225,10 @@ class Best(NamedTuple):
 
 
 def best_chain(
-    unary: Unary, pairs: Pairs | Table, lengths: Lengths, trigrams: bool = False, *, switched: bool = False
+    unary: Unary, pairs: Pairs | TransitionTable, lengths: Lengths, trigrams: bool = False, *, switched: bool = False
 ) -> Best:
     """A best chain by the dense program (``switched``: from another). Ties: the smallest tag, from the last word on."""
-    table = pairs if isinstance(pairs, Table) else Table(pairs)
+    table = pairs if isinstance(pairs, TransitionTable) else TransitionTable(pairs)
     if not takes_kernels(unary, "viterbi") or (trigrams and (table.own or table.T == 1)):
         lengths, bad = checked(unary, table.pairs, lengths, trigrams)
         tags = torch.where(bad[:, None], -1, plain.chain.argmax(unary, table.pairs, lengths, trigrams))
@@ -239,7 +240,7 @@ def best_chain(
     return Best(tags, score, _counts(lengths, table.T, table.T, switched))
 
 
-def forward_columns(unary: Unary, table: Table, lengths: Lengths) -> Best:
+def forward_columns(unary: Unary, table: TransitionTable, lengths: Lengths) -> Best:
     """The same by column generation in one sweep. To bound the transitions of each place all of them would have to be
     read, which is what the dense program does: those are left to it."""
     if table.own or not takes_kernels(unary, "viterbi_forward"):
@@ -247,7 +248,7 @@ def forward_columns(unary: Unary, table: Table, lengths: Lengths) -> Best:
     return Best(*_forward_op(unary.detach(), table.rows, table.row_max, table.row_min, lengths))
 
 
-def averaged_columns(unary: Unary, table: Table, lengths: Lengths, initial: int) -> Best:
+def averaged_columns(unary: Unary, table: TransitionTable, lengths: Lengths, initial: int) -> Best:
     """The same by rounds of column generation, from the ``initial`` best tags of each word."""
     if table.own or not takes_kernels(unary, "viterbi_averaged"):
         return best_chain(unary, table, lengths, switched=True)
@@ -255,7 +256,9 @@ def averaged_columns(unary: Unary, table: Table, lengths: Lengths, initial: int)
     return Best(*_averaged_op(unary.detach(), table.rows, table.columns, *bounds, lengths, min(initial, table.T)))
 
 
-def beam_search(unary: Unary, table: Table, lengths: Lengths, beam: int) -> tuple[Best, Float64[Tensor, " B"]]:
+def beam_search(
+    unary: Unary, table: TransitionTable, lengths: Lengths, beam: int
+) -> tuple[Best, Float64[Tensor, " B"]]:
     """A chain by beam search, and a bound of all chains: -inf where this one is proven best, +inf if none is known."""
     beam = min(beam, table.T)
     if not takes_kernels(unary, "viterbi_beam"):

@@ -1,8 +1,8 @@
 """Dependency trees drawn in text, as SVG and on a page."""
 
-from gpuparse.render.compare import Parse, parses
+from gpuparse.render.compare import ParsedFile, parses
 from gpuparse.render.page import Tally, write_page
 from gpuparse.render.svg import Token, outcomes, tree_svg
 from gpuparse.render.text import ROOT, tree_text
 
-__all__ = ["ROOT", "Parse", "Tally", "Token", "outcomes", "parses", "tree_svg", "tree_text", "write_page"]
+__all__ = ["ROOT", "ParsedFile", "Tally", "Token", "outcomes", "parses", "tree_svg", "tree_text", "write_page"]

@@ -13,7 +13,7 @@ from gpuparse.system.quote import quoted, shown
 CONFIDENCE_KEY = "Confidence"
 
 
-class Parse(NamedTuple):
+class ParsedFile(NamedTuple):
     """A sentence as it is drawn; ``heads`` has −1 where a word has none."""
 
     sentence: Sentence
@@ -41,7 +41,7 @@ class Parse(NamedTuple):
 
 def parses(
     sentences: Iterable[Sentence], gold: Iterable[Sentence] | None = None, *, confidence_key: str = CONFIDENCE_KEY
-) -> Iterator[Parse]:
+) -> Iterator[ParsedFile]:
     """What is drawn of each sentence that has words, compared with the gold one where given.
 
     Raises :class:`ConlluError` where the two do not have the same words, naming both places.
@@ -62,7 +62,7 @@ def parses(
         last = sentence
 
 
-def _parse(sentence: Sentence, right: Sentence | None, key: str) -> Parse:
+def _parse(sentence: Sentence, right: Sentence | None, key: str) -> ParsedFile:
     words, heads, labels = sentence.words, _heads(sentence), _labels(sentence)
     gold_heads = gold_labels = found = None
     if right is not None:
@@ -70,7 +70,7 @@ def _parse(sentence: Sentence, right: Sentence | None, key: str) -> Parse:
         gold_heads, gold_labels = right.heads, _labels(right)
         _check_loops(right, gold_heads)
         found = outcomes(heads, labels, gold_heads, gold_labels)
-    return Parse(sentence, words, heads, labels, _confidence(sentence, key), gold_heads, gold_labels, found)
+    return ParsedFile(sentence, words, heads, labels, _confidence(sentence, key), gold_heads, gold_labels, found)
 
 
 def _heads(sentence: Sentence) -> list[int]:
@@ -140,7 +140,7 @@ def _confidence(sentence: Sentence, key: str) -> list[float | None]:
                     value = _probability(part[len(mark) :])
                     if value is None:
                         raise _error(
-                            sentence, word, f"{shown(part)} in MISC is no number between 0 and 1; give another key"
+                            sentence, word, f"{shown(part)} in MISC is not a number between 0 and 1; give another key"
                         )
         found.append(value)
     return found

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from gpuparse.data.conllu import Sentence
-from gpuparse.render.compare import CONFIDENCE_KEY, Parse, notes_of, parses, tags_of, text_of, tokens_of
+from gpuparse.render.compare import CONFIDENCE_KEY, ParsedFile, notes_of, parses, tags_of, text_of, tokens_of
 from gpuparse.render.measure import drawable, is_right_to_left
 from gpuparse.render.style import SCRIPT, page_style
 from gpuparse.render.svg import ARROW, ARROW_UP, FAINTEST, Drawing, arc_path, label_room, tree_svg
@@ -46,7 +46,7 @@ class Tally:
         """Percentage of words with the right head and label, subtypes aside."""
         return _percent(self.right_labels, self.words)
 
-    def add(self, parse: Parse) -> None:
+    def add(self, parse: ParsedFile) -> None:
         """Count a sentence as read."""
         self.sentences += 1
         self.words += len(parse.words)
@@ -118,7 +118,7 @@ def _plural(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def _section(parse: Parse, number: int, error: int) -> str:
+def _section(parse: ParsedFile, number: int, error: int) -> str:
     """A sentence; ``error`` counts the wrong ones so far, this one included."""
     sentence = parse.sentence
     drawing = tree_svg(

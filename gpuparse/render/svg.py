@@ -107,7 +107,7 @@ def tree_svg(
             raise ValueError(f"tokens: {quoted(form)} is of words {first} to {last}, not within 1..{count}")
     shown_labels = [drawable(label) for label in labels or [""] * count]
     gold_shown = shown_labels if gold_labels is None else [drawable(label) for label in gold_labels]
-    tree = _Tree(
+    tree = _DrawnTree(
         words=[drawable(word) for word in words],
         tags=None if tags is None else [drawable(tag) for tag in tags],
         heads=above,
@@ -122,7 +122,7 @@ def tree_svg(
     return _draw(tree, standalone)
 
 
-class _Tree(NamedTuple):
+class _DrawnTree(NamedTuple):
     words: list[str]
     tags: list[str] | None
     heads: list[int]
@@ -165,7 +165,7 @@ def _number(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def _draw(tree: _Tree, standalone: bool) -> Drawing:
+def _draw(tree: _DrawnTree, standalone: bool) -> Drawing:
     count = len(tree.words)
     rtl = is_right_to_left(tree.words)
     shown = [shorten(word, _LONGEST) for word in tree.words]
@@ -220,7 +220,7 @@ def _draw(tree: _Tree, standalone: bool) -> Drawing:
     return drawing
 
 
-def _label(tree: _Tree, index: int) -> str:
+def _label(tree: _DrawnTree, index: int) -> str:
     """What stands on the arc into a word."""
     label = tree.labels[index]
     outcome = tree.outcomes[index]
@@ -235,7 +235,7 @@ def label_room(label: str) -> float:
     return text_width(label, LABEL_SIZE) + 8 if label else 0.0
 
 
-def _arc(tree: _Tree, arc: Arc, start: float, sign: int, turn: Callable[[float], float]) -> str:
+def _arc(tree: _DrawnTree, arc: Arc, start: float, sign: int, turn: Callable[[float], float]) -> str:
     """An arc over (−1) or under (+1) the words, from the height ``start``."""
     index = arc.modifier - 1
     missed = sign > 0
@@ -287,7 +287,7 @@ def _opacity(sure: float, faintest: float) -> str:
     return f"{faintest + (1 - faintest) * sure:.2f}"
 
 
-def _marked(tree: _Tree, index: int, text: str, missed: bool) -> str:
+def _marked(tree: _DrawnTree, index: int, text: str, missed: bool) -> str:
     """The label, escaped, with the parts of a wrong one told apart."""
     if missed or tree.outcomes[index] not in {"label", "subtype"}:
         return escape(text, quote=False)
@@ -295,7 +295,7 @@ def _marked(tree: _Tree, index: int, text: str, missed: bool) -> str:
     return f'<tspan class="p">{escape(ours, quote=False)}</tspan> <tspan class="q">({escape(gold, quote=False)}</tspan>'
 
 
-def _explain(tree: _Tree, index: int, missed: bool = False) -> str:
+def _explain(tree: _DrawnTree, index: int, missed: bool = False) -> str:
     """An arc in words, a line for each thing to say."""
     word = tree.word(index + 1)
     head, label = tree.heads[index], tree.labels[index]
@@ -312,7 +312,7 @@ def _explain(tree: _Tree, index: int, missed: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _word(tree: _Tree, word: int, shown: str, x: float, baseline: float) -> str:
+def _word(tree: _DrawnTree, word: int, shown: str, x: float, baseline: float) -> str:
     wrong = tree.outcomes[word - 1] in {"head", "label"}
     width = text_width(shown, WORD_SIZE)
     fitted = f' textLength="{_number(width)}" lengthAdjust="spacingAndGlyphs"' if width > _FITTED else ""
@@ -336,7 +336,7 @@ def _token(token: Token, middles: list[float], widths: list[float], y: float) ->
     return f'<g class="m"><path d="{path}"/><text {at}>{escape(shorten(token.form, _LONGEST), quote=False)}</text></g>'
 
 
-def _in_words(tree: _Tree) -> str:
+def _in_words(tree: _DrawnTree) -> str:
     """The tree for those who do not see it."""
     parts = []
     for index, (head, label) in enumerate(zip(tree.heads, tree.labels, strict=True)):

@@ -107,8 +107,8 @@ def score_of(
     roots: Float[Tensor, "B S"] | None = None,
     spans: Float[Tensor, "B n n S"] | None = None,
 ) -> Float64[Tensor, "*S B"]:
-    """Score of each tree in float64: its root's, rules', tags' and spans'; differentiable. -inf for what is no tree of
-    the grammar. Rules and roots are the grammar's if not given."""
+    """Score of each tree in float64: its root's, rules', tags' and spans'; differentiable. -inf for what is not a tree
+    of the grammar. Rules and roots are the grammar's if not given."""
     (B, n, T), S = tags.shape, len(grammar.symbols)
     rules = grammar.scores.expand(B, -1) if rules is None else rules
     roots = grammar.roots.expand(B, -1) if roots is None else roots

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from gpuparse.structures.masks import is_position
-from gpuparse.structures.trees import Lengths, as_integers, as_lengths_up_to, as_scores, can_look
+from gpuparse.structures.trees import Lengths, as_integers, as_lengths_up_to, as_scores, can_validate
 
 Unary = Float[Tensor, "B n T"]
 Chains = Int[Tensor, "*S B n"]
@@ -30,7 +30,7 @@ __all__ = [
     "as_transitions",
     "as_trigrams",
     "as_unary",
-    "can_look",
+    "can_validate",
     "chain_scores",
     "check_scores",
     "is_position",
@@ -94,7 +94,7 @@ def as_tags(
     if tags.dim() < 2 or tags.shape[-2:] != (B, n):
         raise ValueError(f"tags must have shape [..., B, n] = [..., {B}, {n}] like unary, got {list(tags.shape)}")
     tags = tags.to(torch.int64)
-    if can_look(tags, validate_args) and tags.numel():
+    if can_validate(tags, validate_args) and tags.numel():
         outside = (is_position(lengths, n) & ((tags < 0) | (tags >= T))).nonzero()
         if len(outside):
             *_, b, i = outside[0].tolist()

@@ -23,7 +23,7 @@ from gpuparse.structures.masks import arc_mask, word_mask
 Lengths = Tensor | Sequence[int] | None
 
 
-def can_look(tensor: Tensor, validate_args: bool | None) -> bool:
+def can_validate(tensor: Tensor, validate_args: bool | None) -> bool:
     """Whether values may be read: asked for, or on a CPU and not being traced."""
     if validate_args is not None:
         return validate_args
@@ -120,7 +120,7 @@ def as_lengths_up_to(
         raise ValueError(f"lengths must be integers, got {str(lengths.dtype).removeprefix('torch.')}")
     if lengths.shape != (B,):
         raise ValueError(f"lengths must have shape [B] = [{B}] like {name}, got {list(lengths.shape)}")
-    if can_look(lengths, validate_args) and B:
+    if can_validate(lengths, validate_args) and B:
         outside = ((lengths < 1) | (lengths > words)).nonzero()
         if len(outside):
             b = int(outside[0])
@@ -147,7 +147,7 @@ def as_heads(heads: Tensor, arcs: Tensor, lengths: Tensor, validate_args: bool |
     if heads.dim() < 2 or heads.shape[-2:] != (B, N):
         raise ValueError(f"heads must have shape [..., B, N] = [..., {B}, {N}] like arcs, got {list(heads.shape)}")
     heads = heads.to(torch.int64)
-    if can_look(heads, validate_args) and heads.numel():
+    if can_validate(heads, validate_args) and heads.numel():
         word = word_mask(lengths, N)
         outside = (word & ((heads < 0) | (heads > lengths[:, None]))).nonzero()
         if len(outside):

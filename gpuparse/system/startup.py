@@ -82,7 +82,7 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    state = _State()
+    state = _Startup()
     hook = sys.unraisablehook
     before = signal.signal(signal.SIGINT, state.interrupt)
     sys.unraisablehook = lambda given: state.again() if _is_interrupt(given.exc_type) else hook(given)
@@ -99,7 +99,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
 
 
-class _State:
+class _Startup:
     """What has become of the last Ctrl-C."""
 
     def __init__(self) -> None:

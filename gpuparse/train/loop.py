@@ -19,8 +19,8 @@ from gpuparse.system.files import is_there, read_json, remove_leftovers, write_j
 from gpuparse.system.quote import quoted
 from gpuparse.train import checkpoint
 from gpuparse.train.distributed import Processes, own_device, processes
-from gpuparse.train.report import Log, Report, draw_curve
-from gpuparse.train.tagging import Tagging
+from gpuparse.train.report import Log, TrainingReport, draw_curve
+from gpuparse.train.tagging import TaggingTask
 from gpuparse.train.task import Parsing, Task
 from gpuparse.train.treebank import Treebank, load_treebank
 
@@ -39,7 +39,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     device: torch.device | str = "cpu",
-    report: Report | None = None,
+    report: TrainingReport | None = None,
 ) -> Parser:
     """Train a parser and keep the best one, by LAS on the dev data, in a directory.
 
@@ -102,12 +102,12 @@ def _train(
     dev: Iterable[Sentence] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    report: Report | None = None,
+    report: TrainingReport | None = None,
 ) -> None:
     """Leave a trained model in the directory."""
     directory, device = Path(directory), own_device(device)
-    report = report or Report()
-    kind: type[Task] = Parsing if config.task == "parse" else Tagging
+    report = report or TrainingReport()
+    kind: type[Task] = Parsing if config.task == "parse" else TaggingTask
     kind.check(config)
     _check_directory(directory, resume, overwrite)
     treebank = load_treebank(config, train, dev)
@@ -119,10 +119,10 @@ def _train(
         return
     with processes(device) as group:
         if not group.first:
-            report = Report()
+            report = TrainingReport()
         for note in treebank.notes:
             report.note(note)
-        run = _Run(kind(config, treebank.train, device, group), config, directory, treebank, device, group, report)
+        run = _Training(kind(config, treebank.train, device, group), config, directory, treebank, device, group, report)
         try:
             run.begin(resume)
             group.wait()
@@ -133,7 +133,7 @@ def _train(
             run.close()
 
 
-class _Run:
+class _Training:
     """One run of training, which can be stopped at any moment."""
 
     def __init__(
@@ -144,7 +144,7 @@ class _Run:
         treebank: Treebank,
         device: torch.device,
         group: Processes,
-        report: Report,
+        report: TrainingReport,
     ) -> None:
         self.task, self.config, self.directory, self.treebank = task, config, directory, treebank
         self.device, self.group, self.report = device, group, report

@@ -16,7 +16,7 @@ from gpuparse.system.streams import naming
 DEV_SCORES = {"dev_uas": "C0--", "dev_las": "C0-", "dev_accuracy": "C0-"}  # and the lines that they are drawn by
 
 
-class Report:
+class TrainingReport:
     """Called as training goes on; this one says nothing. A progress bar overrides what it wants."""
 
     def note(self, text: str) -> None:

@@ -26,7 +26,7 @@ from gpuparse.train.learner import Learner
 from gpuparse.train.task import Task
 
 
-class Tagging(Task):
+class TaggingTask(Task):
     """Tags; the share of right ones counts."""
 
     scores = ("accuracy",)

@@ -36,9 +36,9 @@ def load_treebank(
 ) -> Treebank:
     """Read the data that the configuration names, unless sentences are given.
 
-    A malformed sentence, or for a parser one whose heads are no tree, is a ``ConlluError`` that names file and line, or
-    is left out and noted where ``data.on_bad`` is "skip". What the objective cannot learn from is left out of training
-    and noted: longer sentences than ``data.max_words``, and crossing ones where only projective trees are summed.
+    A malformed sentence, or for a parser one whose heads are not a tree, is a ``ConlluError`` that names file and line,
+    or is left out and noted where ``data.on_bad`` is "skip". What the objective cannot learn from is left out of
+    training and noted: longer sentences than ``data.max_words``, and crossing ones where only projective trees are summed.
     Comments without a sentence do not count.
     """
     notes: list[str] = []
@@ -92,7 +92,7 @@ def _checked(sentences: Iterable[Sentence], config: Config, name: str, notes: li
         else:
             good.append(sentence)
     if bad:
-        why = "malformed or whose heads are no tree" if config.task == "parse" else "malformed"
+        why = "malformed or whose heads are not a tree" if config.task == "parse" else "malformed"
         notes.append(f"{name}: {bad} sentences left out that are {why}")
     return good
 

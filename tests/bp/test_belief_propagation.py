@@ -323,7 +323,7 @@ def test_without_looking(tree: bp.Factors, monkeypatch: pytest.MonkeyPatch) -> N
     scores[0][0, 1, 3] = NEG_INF
     expected = gp.BeliefPropagation(gentle(make(scores, tree)), iterations=40, damping=0.3).run(lengths)
     for module in (bp.graph, bp.messages, bp.tree, bp.belief_propagation):
-        monkeypatch.setattr(module, "can_look", lambda *_: False)
+        monkeypatch.setattr(module, "can_validate", lambda *_: False)
     found = gp.BeliefPropagation(gentle(make(scores, tree)), iterations=40, damping=0.3).run(lengths)
     torch.testing.assert_close(found.links, expected.links, **EXACT)
     torch.testing.assert_close(found.tags, expected.tags, **EXACT)

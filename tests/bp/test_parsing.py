@@ -9,7 +9,7 @@ import torch
 from torch.autograd import gradcheck
 
 from gpuparse.decoding import methods as decoding
-from gpuparse.decoding.bp.parsing import believe, best_trees, log_partition, squared_loss
+from gpuparse.decoding.bp.parsing import beliefs_of, best_trees, log_partition, squared_loss
 from gpuparse.decoding.methods import decode
 from gpuparse.decoding.scores import Scores
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
@@ -37,7 +37,7 @@ def test_first_order_is_exact(projective: bool, single_root: bool) -> None:
     torch.testing.assert_close(estimate, exact.log_partition)
     (gradient,) = torch.autograd.grad(estimate.sum(), arcs)
     torch.testing.assert_close(gradient, exact.marginals)
-    torch.testing.assert_close(believe(scores, **family).links, exact.marginals)
+    torch.testing.assert_close(beliefs_of(scores, **family).links, exact.marginals)
 
 
 @projectives
@@ -48,7 +48,7 @@ def test_gradient_of_the_estimate_is_what_factors_believe(projective: bool) -> N
     given = [scores.grandparents.dense().requires_grad_(), scores.siblings.dense().requires_grad_()]
     estimate = log_partition(scores, projective=projective, iterations=200, tolerance=1e-12)
     pairs, siblings = torch.autograd.grad(estimate.sum(), given)
-    links = believe(scores, projective=projective, iterations=200, tolerance=1e-12).links.detach()
+    links = beliefs_of(scores, projective=projective, iterations=200, tolerance=1e-12).links.detach()
     assert float(pairs.min()) >= 0 and float(siblings.min()) >= 0
     torch.testing.assert_close(siblings.sum(2), links, rtol=0, atol=1e-6)  # a child has one previous sibling
     assert bool((pairs <= torch.minimum(links[..., None], links[:, None]) + 1e-6).all())
@@ -58,7 +58,7 @@ def test_gradient_of_the_estimate_is_what_factors_believe(projective: bool) -> N
 def test_the_estimate_is_that_of_a_run(options: dict[str, Any]) -> None:
     """Also where sentences leave at different times, and at a temperature."""
     scores = scores_of(4, siblings=True, grandparents=True)
-    expected = believe(scores, iterations=4, **options).log_partition
+    expected = beliefs_of(scores, iterations=4, **options).log_partition
     torch.testing.assert_close(log_partition(scores, iterations=4, **options), expected)
 
 
@@ -85,7 +85,7 @@ def test_trees_of_least_risk(projective: bool) -> None:
     marginals = (ProjectiveTrees if projective else NonProjectiveTrees)(arcs, LENGTHS).marginals
     risk = Scores(marginals.masked_fill(arcs == -torch.inf, -torch.inf), LENGTHS)
     expected = decode(risk, "eisner" if projective else "mst").heads
-    assert torch.equal(best_trees(believe(given, projective=projective), given, projective=projective), expected)
+    assert torch.equal(best_trees(beliefs_of(given, projective=projective), given, projective=projective), expected)
     found = decode(given, "bp", projective=projective)
     assert torch.equal(found.heads, expected) and found.stats["converged"].all()
     best = decode(given, "eisner" if projective else "mst")

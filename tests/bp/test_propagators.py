@@ -169,7 +169,7 @@ def test_tree_with_sparse_arcs(size: float, single_root: bool) -> None:
 @pytest.mark.parametrize("single_root, apart", [(True, 150.0), (False, 590.0)])
 def test_tree_without_looking(single_root: bool, apart: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: what the docstring promises."""
-    monkeypatch.setattr(bp.tree, "can_look", lambda *_: False)
+    monkeypatch.setattr(bp.tree, "can_validate", lambda *_: False)
     g = torch.Generator().manual_seed(3)
     q = torch.rand(8, N, N, generator=g, dtype=torch.float64)
     tree_messages(q * apart, single_root)

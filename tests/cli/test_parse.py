@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from gpuparse.cli import stream
-from gpuparse.cli.corpus import Report
+from gpuparse.cli.corpus import CorpusReport
 from gpuparse.cli.stream import summary
 from gpuparse.data import Sentence, check_tree, read_conllu, write_conllu
 from gpuparse.models import parser as parser_module
@@ -51,7 +51,7 @@ def test_a_file(run, model, corpus, tmp_path):
         r"encoder [\d.]+ %, batching [\d.]+ %, decoding [\d.]+ %, reading and writing [\d.]+ %\n"
     )
     assert re.fullmatch(form, result.stderr)
-    assert summary(Report(), 0.0).startswith("0 sentences, 0 words in 0.0 s, 0 words/s")
+    assert summary(CorpusReport(), 0.0).startswith("0 sentences, 0 words in 0.0 s, 0 words/s")
 
 
 def test_standard_input_and_output(run, model, corpus, tmp_path):

@@ -176,7 +176,7 @@ def test_bad_sentences_are_skipped_and_named(run, tmp_path):
     assert code == 0
     named, counted, *epochs = err.splitlines()
     assert named.startswith(f"gpuparse: left out: {path}:2: ")
-    assert counted == f"gpuparse: {path}: 1 sentences left out that are malformed or whose heads are no tree"
+    assert counted == f"gpuparse: {path}: 1 sentences left out that are malformed or whose heads are not a tree"
     assert len(epochs) == 2
     assert told(tmp_path / "model", "start")[0]["sentences"] == 10
 

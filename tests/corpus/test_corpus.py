@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuparse.cli.corpus import Failure, Report, parse_corpus
+from gpuparse.cli.corpus import CorpusReport, Failure, parse_corpus
 from gpuparse.cli.corpus.report import KEPT
 from gpuparse.data import ConlluError, read_conllu
 from gpuparse.data.prediction import Prediction
@@ -237,7 +237,7 @@ def test_a_predictor_that_always_fails_stops_the_run(corpus, out):
     with pytest.raises(RuntimeError, match=r"all of \d+ sentences failed; the first: .*the device is gone"):
         parse_corpus(corpus, out, broken)
     assert left(out) == []
-    report = Report()
+    report = CorpusReport()
     for line in range(3 * KEPT):  # those that are kept are few
         report.add(Failure("f", line, None, "why"))
     assert report.failed == 3 * KEPT

@@ -12,7 +12,7 @@ from gpuparse.data.artificial import builtin_treebank
 from gpuparse.data.binary import binarise, unbinarise
 from gpuparse.data.brackets import Constituent
 from gpuparse.data.constituents import (
-    Row,
+    TreeRow,
     heads_of,
     is_projective,
     lexicalise,
@@ -79,7 +79,7 @@ def test_all_trees(n):
 def test_one_tree():
     made = lexicalise(WORDS, TAGS, HEADS, RELATIONS)
     assert str(made.tree) == "(NOUN* (DET the) (NOUN* (ADJ old) (NOUN> (NOUN man) (NOUN* (ADP with) (NOUN boats)))))"
-    assert made.rows[:3] == [Row(0, 4, "NOUN*", 0, 3), Row(0, 0, "DET", -1, 1), Row(1, 4, "NOUN*", 1, 3)]
+    assert made.rows[:3] == [TreeRow(0, 4, "NOUN*", 0, 3), TreeRow(0, 0, "DET", -1, 1), TreeRow(1, 4, "NOUN*", 1, 3)]
     alike = lexicalise(WORDS, TAGS, HEADS, sides=False)
     assert str(alike.tree) == str(made.tree).replace(">", "*")
     named = lexicalise(WORDS, TAGS, HEADS, RELATIONS, relations=True)
@@ -169,13 +169,16 @@ def test_no_tree(heads, what):
 
 
 def test_wrong_use():
-    leaf = Row(0, 0, "X", -1, 1)
+    leaf = TreeRow(0, 0, "X", -1, 1)
     for what, run in (
         ("words: there are none", lambda: lexicalise([], [], [])),
         ("deprels: relations are wanted", lambda: lexicalise(["a"], ["X"], [0], relations=True)),
         ("heads: not a projective tree", lambda: lexicalise("abcd", "XXXX", [3, 0, 2, 1], nonprojective="error")),
-        (r"rows: \(0, 1\) is split at 0", lambda: heads_of([Row(0, 1, "X*", 0, 1), leaf])),
-        (r"rows: \(0, 1\) has the head 3", lambda: heads_of([Row(0, 1, "X*", 0, 3), leaf, Row(1, 1, "X", -1, 2)])),
+        (r"rows: \(0, 1\) is split at 0", lambda: heads_of([TreeRow(0, 1, "X*", 0, 1), leaf])),
+        (
+            r"rows: \(0, 1\) has the head 3",
+            lambda: heads_of([TreeRow(0, 1, "X*", 0, 3), leaf, TreeRow(1, 1, "X", -1, 2)]),
+        ),
         ("rows: none is that of all 2 words", lambda: tree_of([leaf], ["a", "b"])),
         ("tree: 'S' is not of two children", lambda: rows_of(Constituent("S", (Constituent("X", word="a"),)))),
         (

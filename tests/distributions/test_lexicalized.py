@@ -1,4 +1,4 @@
-"""What is special about lexicalised trees: their heads, rows that are no tree, sizes, and wrong arguments."""
+"""What is special about lexicalised trees: their heads, rows that are not a tree, sizes, and wrong arguments."""
 
 from __future__ import annotations
 

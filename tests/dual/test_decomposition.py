@@ -14,7 +14,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
 from gpuparse.decoding.dual.fallback import _promising
-from gpuparse.decoding.dual.oracles import SecondOrder, Trees
+from gpuparse.decoding.dual.oracles import SecondOrderOracle, TreeOracle
 from gpuparse.decoding.dual.parsing import second_order
 from gpuparse.dual import Decreasing, DualDecomposition, Found, Halving, Polyak
 from tests.dual.instances import LENGTHS, best, instance
@@ -162,9 +162,9 @@ def test_three_oracles() -> None:
     arcs = scores.arcs.nan_to_num(0.0)
     pairs = scores.grandparents.dense().nan_to_num(0.0)  # type: ignore[union-attr]
     oracles = [
-        SecondOrder(0.2 * arcs, LENGTHS, None, pairs),
-        Trees(0.5 * arcs, LENGTHS),
-        Trees(0.3 * arcs, LENGTHS, projective=True),
+        SecondOrderOracle(0.2 * arcs, LENGTHS, None, pairs),
+        TreeOracle(0.5 * arcs, LENGTHS),
+        TreeOracle(0.3 * arcs, LENGTHS, projective=True),
     ]
     whole = gp.Scores(arcs, LENGTHS, grandparents=pairs)
 
@@ -233,10 +233,10 @@ def test_a_sentence_without_a_tree() -> None:
     arcs = torch.full((2, 3, 3), -math.inf, dtype=torch.float64)
     arcs[:, 0, 1:] = -1.0
     arcs[1, 1, 2] = 0.0
-    found = Trees(arcs, torch.tensor([2, 2])).best({})
+    found = TreeOracle(arcs, torch.tensor([2, 2])).best({})
     assert found.value.tolist() == [-math.inf, -1.0]
     both = DualDecomposition(
-        [Trees(arcs, torch.tensor([2, 2])), Trees(0 * arcs.clamp(min=-1), torch.tensor([2, 2]))]
+        [TreeOracle(arcs, torch.tensor([2, 2])), TreeOracle(0 * arcs.clamp(min=-1), torch.tensor([2, 2]))]
     ).run()
     assert both.bound.tolist() == [-math.inf, -1.0] and both.certified.tolist() == [False, True]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
-from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrder, Tagger, Trees
+from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrderOracle, TaggerOracle, TreeOracle
 from gpuparse.decoding.parts import legal_triples
 from gpuparse.dual import Found, Oracle
 from tests.dual.structures import BATCH, CLOSE, Counted, Maker, cut, derivations, near, trees
@@ -84,9 +84,11 @@ def dependency(kinds: tuple[str, ...], projective: bool, make: Maker) -> Tensor:
     parts = {kind: _legal(make, kind) for kind in kinds}
     oracle: Oracle
     if kinds:
-        oracle = SecondOrder(arcs, make.lengths, parts.get("siblings"), parts.get("grandparents"), make.single_root)
+        oracle = SecondOrderOracle(
+            arcs, make.lengths, parts.get("siblings"), parts.get("grandparents"), make.single_root
+        )
     else:
-        oracle = Trees(arcs, make.lengths, projective, make.single_root)
+        oracle = TreeOracle(arcs, make.lengths, projective, make.single_root)
     found = oracle.best({"arcs": u})
     wrong = torch.zeros(BATCH, dtype=torch.bool)
     for n, rows in make.groups():
@@ -132,7 +134,7 @@ def automata(kinds: tuple[str, ...], make: Maker) -> Tensor:
 
 def tags(make: Maker) -> Tensor:
     unary, u, trigrams = make.over_words(3), make.over_words(3, rate=0.0), make.normal(3, 3, 3)
-    found = Tagger(unary, trigrams, make.lengths).best({"tags": u})
+    found = TaggerOracle(unary, trigrams, make.lengths).best({"tags": u})
     wrong = torch.zeros(BATCH, dtype=torch.bool)
     for n, rows in make.groups():
         scored = {"tags": (unary + u)[rows, :n], "trigrams": trigrams.expand(len(rows), -1, -1, -1)}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpuparse.ops import viterbi
 from gpuparse.ops.backend import Backend
-from gpuparse.ops.viterbi import Table
+from gpuparse.ops.viterbi import TransitionTable
 
 from .emulator import DTYPES, INF, SCHEDULED, on_both
 
@@ -53,7 +53,7 @@ SHAPES = pytest.mark.parametrize(("tags", "words", "step"), [(5, 6, 1.0), (41, 4
 @SHAPES
 def test_dense(tags: int, words: int, step: float, own: bool, dtype: torch.dtype, schedule: str) -> None:
     unary, pairs, lengths = sentences(dtype, tags, words, own, step)
-    table = Table(pairs)
+    table = TransitionTable(pairs)
     row_max = None if own else table.row_max
     check(
         both(
@@ -68,7 +68,7 @@ def test_dense(tags: int, words: int, step: float, own: bool, dtype: torch.dtype
 def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
     unary, _, lengths = sentences(dtype, 5, 6, False)
     pairs = torch.randn(1, 1, 25, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    table = Table(pairs)
+    table = TransitionTable(pairs)
     check(
         both(
             lambda backend: viterbi.launch_dense(unary, table.rows, None, table.row_max, lengths, 5, backend),
@@ -82,7 +82,7 @@ def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
 @SHAPES
 def test_columns(tags: int, words: int, step: float, dtype: torch.dtype, schedule: str) -> None:
     unary, pairs, lengths = sentences(dtype, tags, words, False, step)
-    table = Table(pairs)
+    table = TransitionTable(pairs)
     check(
         both(
             lambda backend: viterbi.launch_forward(unary, table.rows, table.row_max, table.row_min, lengths, backend),
@@ -105,7 +105,7 @@ def test_columns(tags: int, words: int, step: float, dtype: torch.dtype, schedul
 @pytest.mark.parametrize("beam", (1, 3))
 def test_beam(beam: int, own: bool, dtype: torch.dtype, schedule: str) -> None:
     unary, pairs, lengths = sentences(dtype, 7, 6, own)
-    table = Table(pairs)
+    table = TransitionTable(pairs)
     bounds = (None, None, None) if own else (table.row_max, table.row_min, table.column_max)
     check(
         both(

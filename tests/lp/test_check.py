@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.decoding.ilp.check import Trees
+from gpuparse.decoding.ilp.check import CheckedTrees
 from gpuparse.lp import Arcs, Box, Children, Constraint, Only, Row, Soft, Span, Unique, Words, violates
 from tests.lp.some import LABELS, constraints, sentence, tree
 
@@ -47,7 +47,7 @@ def test_every_kind_as_one_by_one(seed: int) -> None:
 
 
 def test_no_kind_looks_at_sentences_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trees, "each", lambda self: pytest.fail("one by one"))
+    monkeypatch.setattr(CheckedTrees, "each", lambda self: pytest.fail("one by one"))
     rng = random.Random(0)
     words, heads, labels = batch(rng, 3, 6)
     violates(constraints(rng, 3), words, heads, labels)

@@ -11,7 +11,7 @@ import torch
 
 import gpuparse as gp
 from gpuparse.decoding.ppc.grandparents import Duals, GrandparentProgram
-from gpuparse.decoding.ppc.ppc import Answer, Sentence
+from gpuparse.decoding.ppc.ppc import Answer, PricedSentence
 
 
 def _exact_budget(program: GrandparentProgram, duals: Duals, h: int, m: int) -> Fraction:
@@ -34,9 +34,9 @@ def _exact_budget(program: GrandparentProgram, duals: Duals, h: int, m: int) -> 
 @pytest.mark.parametrize("polytope", ["tight", "all"])
 def test_budgets_and_objectives_are_off_by_no_more(polytope: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
-    update = Sentence.update
+    update = PricedSentence.update
 
-    def spy(sentence: Sentence, answer: Answer) -> Any:
+    def spy(sentence: PricedSentence, answer: Answer) -> Any:
         nonlocal looked
         program, duals = sentence.program, sentence._duals
         assert duals is not None
@@ -51,7 +51,7 @@ def test_budgets_and_objectives_are_off_by_no_more(polytope: str, monkeypatch: p
         looked += 1
         return update(sentence, answer)
 
-    monkeypatch.setattr(Sentence, "update", spy)
+    monkeypatch.setattr(PricedSentence, "update", spy)
     for seed in range(6):
         generator = torch.Generator().manual_seed(seed)
         arcs = torch.randn(2, 8, 8, generator=generator) * 10.0**seed
@@ -71,6 +71,6 @@ def test_noise_that_decides_is_looked_at_term_by_term(monkeypatch: pytest.Monkey
     again = gp.decode(scores, "ppc", exact=True)
     assert again.certified.all() and (again.heads == first.heads).all()
     assert int(again.stats["branches"].sum()) == int(first.stats["branches"].sum())
-    monkeypatch.setattr(Sentence, "_precise_noise", lambda self: self._noise)
+    monkeypatch.setattr(PricedSentence, "_precise_noise", lambda self: self._noise)
     without = gp.decode(scores, "ppc", exact=True)
     assert int(without.stats["branches"].sum()) > int(first.stats["branches"].sum())

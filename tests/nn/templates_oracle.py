@@ -11,7 +11,7 @@ import torch
 from gpuparse.data.batches import Batch, collate
 from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
-from gpuparse.nn.templates.tables import Group, Table
+from gpuparse.nn.templates.tables import Group, WeightTable
 
 WRAP = 1 << 64
 TAGS = ("NOUN", "VERB", "ADJ", "DET")
@@ -93,7 +93,7 @@ def group_index(group: Group, values: Sequence[int]) -> int:
     return sum(value * stride for value, stride in zip(values, group.strides, strict=True))
 
 
-def rows(table: Table, batch: Batch, b: int, roles: Mapping[str, int]) -> list[int]:
+def rows(table: WeightTable, batch: Batch, b: int, roles: Mapping[str, int]) -> list[int]:
     """The rows that a template looks up at one part."""
     found = [0]
     for group in table.groups:

@@ -218,7 +218,7 @@ UNSURE = Sentence.from_words(["a"], heads=[0], misc=["Confidence=high"], source=
         ([], [SHORT], "no sentences, but gold goes on at gold.conllu:7"),
         ([LOOP], None, "loop.conllu:1: word 1 is its own head"),
         ([HALF], None, "half.conllu:4: HEAD '7' is no word of the sentence"),
-        ([UNSURE], None, "unsure.conllu:1: Confidence=high in MISC is no number between 0 and 1"),
+        ([UNSURE], None, "unsure.conllu:1: Confidence=high in MISC is not a number between 0 and 1"),
     ],
 )
 def test_errors_name_the_place(ours, gold, message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpuparse.system import files
-from gpuparse.train import Report
+from gpuparse.train import TrainingReport
 from gpuparse.train.gradient import Descent
 from gpuparse.train.online import OnlineLearner
 from gpuparse.train.report import Log
@@ -39,7 +39,7 @@ class Moments:
             raise Stop
 
 
-class Told(Report):
+class Told(TrainingReport):
     """Keeps what it is told."""
 
     def __init__(self):

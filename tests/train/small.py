@@ -15,7 +15,7 @@ from gpuparse.data.sentence import Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.models.parser import Parser
 from gpuparse.models.tagger import Tagger
-from gpuparse.train import Report, loop, train, train_tagger
+from gpuparse.train import TrainingReport, loop, train, train_tagger
 from gpuparse.train.report import read_log
 
 TINY = (
@@ -55,7 +55,7 @@ def parser_and_batch(settings: Config, count: int = 6) -> tuple[Parser, Batch]:
 
 
 def run(
-    directory: Path, *overrides: str, resume: bool = False, report: Report | None = None, **options: Any
+    directory: Path, *overrides: str, resume: bool = False, report: TrainingReport | None = None, **options: Any
 ) -> Parser | Tagger:
     """Train on ten sentences, three of which are the dev data as well."""
     options = {"train": sentences(10), "dev": sentences(10)[:3], **options}

@@ -26,7 +26,7 @@ def with_heads(*heads) -> str:
     return f"# a comment\n{''.join(lines)}\n"
 
 
-# Heads that are no tree, the word to blame, and what is said of it.
+# Heads that are not a tree, the word to blame, and what is said of it.
 BAD = {
     "cycle": (with_heads(0, 3, 4, 2), 2, "a cycle of heads: 2 → 3 → 4 → 2"),
     "itself": (with_heads(0, 2), 2, "a cycle of heads: 2 → 2"),
@@ -79,7 +79,7 @@ def test_bad_trees_are_skipped(tmp_path):
         assert what in note
     several = load_treebank(config(f"data.train={write(path, BAD['two roots'][0])}", "training.single_root=false"))
     assert [one.heads for one in several.train] == [[2, 0, 0]]  # where they are allowed
-    total = f"{path}: {len(BAD)} sentences left out that are malformed or whose heads are no tree"
+    total = f"{path}: {len(BAD)} sentences left out that are malformed or whose heads are not a tree"
     assert treebank.notes.count(total) == 2
 
 

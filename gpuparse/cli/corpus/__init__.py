@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from gpuparse.cli.corpus.driver import parse_corpus
-from gpuparse.cli.corpus.report import Failure, Report
+from gpuparse.cli.corpus.report import CorpusReport, Failure
 
-__all__ = ["Failure", "Report", "parse_corpus"]
+__all__ = ["CorpusReport", "Failure", "parse_corpus"]

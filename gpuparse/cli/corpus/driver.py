@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuparse.cli.corpus.inputs import Inputs, Item, sizes
 from gpuparse.cli.corpus.output import State, begin, partial_of
-from gpuparse.cli.corpus.report import Failure, Report
+from gpuparse.cli.corpus.report import CorpusReport, Failure
 from gpuparse.data.batches import WINDOW, batches_by_length
 from gpuparse.data.conllu import encode
 from gpuparse.data.prediction import Prediction, Results
@@ -40,8 +40,8 @@ def parse_corpus(
     settings: Mapping[str, Any] | None = None,
     save_seconds: float = 2.0,
     on_failure: Callable[[Failure], None] | None = None,
-    progress: Callable[[Report], None] | None = None,
-) -> Report:
+    progress: Callable[[CorpusReport], None] | None = None,
+) -> CorpusReport:
     """Parse CoNLL-U files of any size, in constant memory, to one file in the same order.
 
     HEAD and DEPREL are replaced (or what ``fill`` replaces), all else stays as it is to the byte, but for the comment
@@ -81,9 +81,9 @@ def parse_corpus(
         _check_apart(paths, target, resume)
     opened = begin(target, run, resume=resume, overwrite=overwrite, every=save_seconds)
     if opened is None:
-        return Report(finished_before=True)
+        return CorpusReport(finished_before=True)
     output, state = opened
-    report = Report(state.sentences, state.words, state.failed)
+    report = CorpusReport(state.sentences, state.words, state.failed)
     report.earlier_sentences, report.earlier_words = state.sentences, state.words
     if fill is None:
         fill = partial(_filled, confidence=confidence)
@@ -121,8 +121,8 @@ class _Parsing:
         fill: Fill,
         batch_words: int,
         max_words: int | None,
-        report: Report,
-        progress: Callable[[Report], None] | None,
+        report: CorpusReport,
+        progress: Callable[[CorpusReport], None] | None,
     ) -> None:
         self.predict = predict
         self.batch_words = batch_words
@@ -208,7 +208,7 @@ def _filled(sentence: Sentence, prediction: Prediction, confidence: bool) -> Sen
     return prediction.fill(sentence, confidence)
 
 
-def _windows(items: Iterator[Item], count: int, report: Report) -> Iterator[list[Item]]:
+def _windows(items: Iterator[Item], count: int, report: CorpusReport) -> Iterator[list[Item]]:
     """Groups of items. Which item is in which group depends on the items alone, not on where reading began."""
     while True:
         window: list[Item] = []
@@ -255,7 +255,7 @@ def _check_apart(paths: Sequence[str], target: str, resume: bool) -> None:
 
 
 @contextmanager
-def _timed(report: Report, what: str) -> Iterator[None]:
+def _timed(report: CorpusReport, what: str) -> Iterator[None]:
     begun = time.perf_counter()
     try:
         yield

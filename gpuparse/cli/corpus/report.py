@@ -28,7 +28,7 @@ class Failure:
 
 
 @dataclass
-class Report:
+class CorpusReport:
     """Counts of the whole corpus, those of an interrupted run before included."""
 
     sentences: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gpuparse.data.artificial.grammar import LONGEST, SHORTEST, Grammar
+from gpuparse.data.artificial.grammar import LONGEST, SHORTEST, ArtificialGrammar
 from gpuparse.data.artificial.lexicon import lexicon
 from gpuparse.data.sentence import Sentence
 
@@ -46,13 +46,13 @@ def builtin_treebank(split: Literal["train", "dev", "test"]) -> list[Sentence]:
 
 
 def _treebank(sentences: int, seed: int, start: int, language_seed: int) -> Iterator[Sentence]:
-    grammar = Grammar(lexicon(language_seed))
+    grammar = ArtificialGrammar(lexicon(language_seed))
     for number in range(start, start + sentences):
         grammar.sentence((language_seed << 128) | (seed << 64) | number)  # seeds may be of any size
         yield Sentence(_conllu(grammar, f"artificial-{seed}-{number}"), f"<artificial {seed}-{number}>")
 
 
-def _conllu(grammar: Grammar, name: str) -> str:
+def _conllu(grammar: ArtificialGrammar, name: str) -> str:
     """The text of the sentence that the grammar has written last."""
     words, heads, labels = grammar.words, grammar.heads, grammar.labels
     count = len(words)

@@ -24,7 +24,7 @@ _ROOT = word("", "", "")
 _NOMINAL = ("NOUN", "PROPN", "PRON")
 
 
-class _Open(NamedTuple):
+class _OpenPhrase(NamedTuple):
     """A word whose head is not decided."""
 
     modifier: int
@@ -51,7 +51,7 @@ class Draft:
         """Of nouns: 2 * gender + number."""
         self.cases: dict[int, int] = {}
         """Of nouns: the case."""
-        self.open: list[_Open] = []
+        self.open: list[_OpenPhrase] = []
         """The undecided words of the clause at work."""
         self.noun_edge = self.verb_edge = 0
         """What the words so far end with: the lowest noun, or the verb of a relative clause; else 0."""
@@ -65,15 +65,15 @@ class Draft:
 
     def leave_open(self, modifier: int, use: int, noun: int) -> None:
         """A prepositional phrase behind ``noun`` (0: behind none)."""
-        self.open.append(_Open(modifier, use, noun, 0))
+        self.open.append(_OpenPhrase(modifier, use, noun, 0))
 
     def leave_between(self, verb: int, modifier: int, other: int) -> None:
         """An adverbial behind the clause of ``verb``; ``other``, 0 for the head of the clause at work, is elsewhere."""
-        self.open.append(_Open(modifier, _BETWEEN, verb, other))
+        self.open.append(_OpenPhrase(modifier, _BETWEEN, verb, other))
 
     def leave_adverb(self, modifier: int) -> None:
         """An adverb of the clause at work, whose class follows from the sibling before it."""
-        self.open.append(_Open(modifier, _ADVERB, 0, 0))
+        self.open.append(_OpenPhrase(modifier, _ADVERB, 0, 0))
 
     def decide(self, clause: int) -> None:
         """Decide what is open in the clause with head ``clause``, from left to right."""

@@ -55,7 +55,7 @@ class _Clause:
         self.noun: tuple[Noun, int] | None = None  # the object's noun and number, where a word that agrees is moved
 
 
-class Grammar(Phrases):
+class ArtificialGrammar(Phrases):
     """Writes one sentence at a time into ``words``, ``heads`` and ``labels``."""
 
     def sentence(self, seed: int) -> None:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values
 from gpuparse.decoding.bp.messages import Total, damp
 from gpuparse.ops.plain.semiring import NEG_INF
-from gpuparse.structures.trees import Lengths, as_lengths_up_to, can_look
+from gpuparse.structures.trees import Lengths, as_lengths_up_to, can_validate
 
 Schedule = Literal["parallel", "serial"]
 Mode = Literal["sum", "max"]
@@ -48,7 +48,7 @@ class Beliefs:
     converged: Bool[Tensor, " B"]
     iterations: Int[Tensor, " B"]
     impossible: Bool[Tensor, " B"]
-    _runs: list[_Run] = field(repr=False)
+    _runs: list[_Propagation] = field(repr=False)
 
     def _join(self, each: list[Tensor]) -> Tensor:
         """What there is of the sentences, in their order."""
@@ -170,17 +170,17 @@ class BeliefPropagation:
         """
         graph = self._graph(lengths, nodes)
         prepared = [family.prepare(graph) for family in self.factors]
-        looks = can_look(graph.lengths, None)
+        validates = can_validate(graph.lengths, None)
         # on a CPU a few sentences at a time, so that their messages stay near
         B = len(graph.lengths)
-        pieces = min(max(1, B), -(-B * graph.nodes**3 // _NEAR)) if looks else 1
-        done: list[_Run] = []
+        pieces = min(max(1, B), -(-B * graph.nodes**3 // _NEAR)) if validates else 1
+        done: list[_Propagation] = []
         for index in torch.arange(B, device=graph.lengths.device).tensor_split(max(1, pieces)):
-            run = _Run.start(graph, prepared, index)
+            run = _Propagation.start(graph, prepared, index)
             for step in range(self.iterations):
                 beta = 1 / self.temperatures[min(step, len(self.temperatures) - 1)]
                 run.step(self, beta, may_stop=step >= len(self.temperatures) - 1)
-                if step == self.iterations - 1 or not looks:
+                if step == self.iterations - 1 or not validates:
                     continue
                 stay = (~run.converged).nonzero().squeeze(1)
                 if len(stay) == 0:
@@ -272,7 +272,7 @@ def _as_temperatures(temperatures: Sequence[float]) -> list[float]:
 
 
 @dataclass
-class _Run:
+class _Propagation:
     """Some sentences (``index``), and where they stand."""
 
     index: Int[Tensor, " S"]
@@ -286,14 +286,14 @@ class _Run:
     iterations: Int[Tensor, " S"]
 
     @staticmethod
-    def start(graph: Graph, factors: list[Factors], index: Int[Tensor, " S"]) -> _Run:
+    def start(graph: Graph, factors: list[Factors], index: Int[Tensor, " S"]) -> _Propagation:
         """All messages are uniform."""
         if len(index) < len(graph.lengths):
             graph, factors = graph.select(index), [family.select(index) for family in factors]
         lengths = graph.lengths
         messages = [family.spread(graph.zeros()) for family in factors]
         parts = [Total.part(f, m, graph) for f, m in zip(factors, messages, strict=True)]
-        return _Run(
+        return _Propagation(
             index,
             graph,
             factors,
@@ -341,14 +341,14 @@ class _Run:
             old = messages[i]
             incoming = total.without(family, old, finite=parts[i].is_finite)
             new = damp(old, warm.propagate(incoming, graph), settings.damping)
-            if not can_look(graph.lengths, None):  # else those that have converged are gone
+            if not can_validate(graph.lengths, None):  # else those that have converged are gone
                 new = tuple(torch.where(_like(converged, b), a, b) for a, b in zip(old, new, strict=True))
             messages[i], parts[i] = new, Total.part(family, new, graph)
         return messages, parts
 
-    def select(self, at: Int[Tensor, " S"]) -> _Run:
+    def select(self, at: Int[Tensor, " S"]) -> _Propagation:
         """Some of the sentences."""
-        return _Run(
+        return _Propagation(
             self.index[at],
             self.graph.select(at),
             [family.select(at) for family in self.factors],
@@ -385,7 +385,7 @@ class _Run:
         ]
 
 
-def _in_order(runs: list[_Run], each: list[Tensor]) -> Tensor:
+def _in_order(runs: list[_Propagation], each: list[Tensor]) -> Tensor:
     """What the runs have of their sentences, in the order of the sentences."""
     if len(runs) == 1:
         return each[0]

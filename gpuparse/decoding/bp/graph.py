@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gpuparse.ops.plain.semiring import NEG_INF, logsumexp, maximum
 from gpuparse.structures.masks import arc_mask, word_mask
-from gpuparse.structures.trees import can_look
+from gpuparse.structures.trees import can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,7 +101,7 @@ class Graph:
             return before.cummax(dim).values
         m = x.detach().amax(dim, keepdim=True)
         m = torch.where(m == NEG_INF, 0.0, m)
-        if can_look(x, None) and bool(((x.detach() >= m - _NEAR) | (x.detach() == NEG_INF)).all()):
+        if can_validate(x, None) and bool(((x.detach() >= m - _NEAR) | (x.detach() == NEG_INF)).all()):
             return safe_log(torch.exp(before - m).cumsum(dim)) + m
         # sums of 2, 4, 8, ... places, each with a maximum of its own: places may be any distance apart
         reach = 1
@@ -253,7 +253,7 @@ class Factors(ABC):
         made = copy.copy(self)
         assert self.scores is not None
         made.scores, made.read = torch.where(read, self.scores.double(), 0.0), read
-        if can_look(made.scores, None) and not float(made.scores.detach().sum()) < torch.inf:  # NaN or +inf
+        if can_validate(made.scores, None) and not float(made.scores.detach().sum()) < torch.inf:  # NaN or +inf
             wrong = (made.scores.isnan() | made.scores.isposinf()).nonzero()
             if len(wrong):
                 place = wrong[0].tolist()
@@ -270,7 +270,7 @@ class Factors(ABC):
             return None
         of, found = self._moderate
         if of is not self.scores:
-            near = can_look(self.scores, None) and not bool((self.scores.detach().abs() > _MODERATE).any())
+            near = can_validate(self.scores, None) and not bool((self.scores.detach().abs() > _MODERATE).any())
             found = torch.exp(self.scores) if near else None
             self._moderate = self.scores, found
         return found

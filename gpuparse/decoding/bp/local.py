@@ -21,7 +21,7 @@ from gpuparse.decoding.bp.graph import (
     weights,
 )
 from gpuparse.ops.plain.semiring import NEG_INF
-from gpuparse.structures.trees import as_arcs, as_integers, as_scores, can_look
+from gpuparse.structures.trees import as_arcs, as_integers, as_scores, can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -174,7 +174,7 @@ class Pair(Factors):
         one, other, links = h * N + m, i * N + j, graph.links.flatten(1)
         given = (self.pairs >= 0).all(2)
         inside = given & (self.pairs < N).all(2) & (m > 0) & (j > 0) & (h != m) & (i != j) & (one != other)
-        if can_look(self.scores, None) and bool((given & ~inside).any()):
+        if can_validate(self.scores, None) and bool((given & ~inside).any()):
             b, p = (given & ~inside).nonzero()[0].tolist()
             raise ValueError(
                 f"pairs[{b}, {p}] is {self.pairs[b, p].tolist()} (sentence {b}); it must be two different links, with "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values
 from gpuparse.ops.plain.semiring import NEG_INF
-from gpuparse.structures.trees import can_look
+from gpuparse.structures.trees import can_validate
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Total:
     @staticmethod
     def part(family: Factors, messages: Messages, graph: Graph) -> Total:
         """The messages of one family."""
-        if can_look(messages[0], None):
+        if can_validate(messages[0], None):
             found = family.collect(messages, graph)
             if bool(found.links.isfinite().all()) and (found.tags is None or bool(found.tags.isfinite().all())):
                 return Total(found, graph.zeros(), None)

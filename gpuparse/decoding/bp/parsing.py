@@ -29,7 +29,7 @@ def factors_of(scores: Scores, *, projective: bool = False, single_root: bool = 
     return factors
 
 
-def believe(scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any) -> Beliefs:
+def beliefs_of(scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any) -> Beliefs:
     """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``."""
     factors = factors_of(scores, projective=projective, single_root=single_root)
     return BeliefPropagation(factors, **options).run(scores.lengths)
@@ -55,7 +55,7 @@ def squared_loss(
     scores: Scores, heads: Int[Tensor, "B N"], *, projective: bool = False, single_root: bool = True, **options: Any
 ) -> Float64[Tensor, " B"]:
     """Sum over the links of (belief - truth)², differentiable through the iterations that were made."""
-    found = believe(scores, projective=projective, single_root=single_root, **options)
+    found = beliefs_of(scores, projective=projective, single_root=single_root, **options)
     right = torch.zeros_like(found.links)
     right.scatter_(1, heads.clamp(min=0)[:, None], 1.0)
     word = (heads >= 0)[:, None]

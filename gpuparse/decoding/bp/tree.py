@@ -18,7 +18,7 @@ from gpuparse.decoding.bp.eisner import outside
 from gpuparse.decoding.bp.graph import Factors, Graph, Messages, one_of, safe_log, to_one_of
 from gpuparse.ops import EISNER, MATRIX_TREE, Structure
 from gpuparse.ops.plain.semiring import NEG_INF, logaddexp, logsumexp
-from gpuparse.structures.trees import can_look, tree_scores
+from gpuparse.structures.trees import can_validate, tree_scores
 
 # With a single root every arc of the root weighs so much less that trees with two of them are lost in rounding.
 _LITTLE = -200.0
@@ -123,7 +123,7 @@ class Tree(Factors):
     def _escape(self, q: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"]:
         """log u(h, m), up to a constant for each m. Each sentence is looked at for itself."""
         w = one_of(q, 1)
-        if not can_look(w, None):
+        if not can_validate(w, None):
             hard = torch.ones_like(graph.lengths, dtype=torch.bool)
             return self._walk(w, graph, torch.full_like(w[:, 0, 0], _LITTLE), hard, log=False)[0]
         given = w.detach()
@@ -168,7 +168,7 @@ class Tree(Factors):
         single root counts. ``hard``: whether arcs are forbidden."""
         found = _log_escapes(w, little if self.single_root else torch.zeros_like(little), log)
         small = found.detach() < _LEAST_LOG
-        if not self.single_root or (can_look(w, None) and not bool(hard.any())):
+        if not self.single_root or (can_validate(w, None) and not bool(hard.any())):
             return found, ~(small & graph.links).flatten(1).any(1)
         # Then there may be links that only trees with two root arcs have. Their u has the little weight in it once
         # more, which shows when that weight changes.
@@ -218,7 +218,7 @@ class ProjectiveTree(Tree):
     def _by_kernel(self, w: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"] | None:
         """The same by the marginals, which are sums of terms above 0 and have all their digits, if none is near what a
         double can be at least. Their derivatives have not."""
-        if graph.maximise or not can_look(w, None) or (torch.is_grad_enabled() and w.requires_grad):
+        if graph.maximise or not can_validate(w, None) or (torch.is_grad_enabled() and w.requires_grad):
             return None
         mu = self.structure.marginals(w, graph.lengths, self.single_root)[1]
         if bool(((mu < _LEAST) & graph.links).any()):

@@ -129,13 +129,13 @@ def tighten(
     """
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 0:
         raise ValueError(f"nodes must be a whole number from 0 on, got {nodes!r}")
-    search = _Search(decomposition, found, groups, nodes)
+    search = _DualSearch(decomposition, found, groups, nodes)
     while not out_of_time() and search.round():
         continue
     return search.result()
 
 
-class _Search:
+class _DualSearch:
     def __init__(self, owner: DualDecomposition, found: Agreement, groups: Groups, nodes: int) -> None:
         self.owner, self.found, self.groups, self.nodes = owner, found, groups, nodes
         self.score, self.bound = found.score.clone(), found.bound.clone()

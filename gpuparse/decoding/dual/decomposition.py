@@ -45,7 +45,7 @@ class Found:
     Example:
         >>> import torch
         >>> from gpuparse import dual
-        >>> found = dual.Trees(torch.zeros(1, 3, 3).double(), torch.tensor([2])).best({})
+        >>> found = dual.TreeOracle(torch.zeros(1, 3, 3).double(), torch.tensor([2])).best({})
         >>> found.value, found.indicators["arcs"].shape, found.structures["heads"].shape
         (tensor([0.], dtype=torch.float64), torch.Size([1, 3, 3]), torch.Size([1, 3]))
     """
@@ -136,8 +136,8 @@ class DualDecomposition:
         >>> import torch, gpuparse as gp
         >>> from gpuparse import dual
         >>> lengths = torch.tensor([3])
-        >>> one = dual.Trees(torch.eye(4).roll(1, 1)[None].double(), lengths)  # 0 -> 1, 1 -> 2, 2 -> 3
-        >>> two = dual.Trees(torch.zeros(1, 4, 4).double(), lengths, projective=True)
+        >>> one = dual.TreeOracle(torch.eye(4).roll(1, 1)[None].double(), lengths)  # 0 -> 1, 1 -> 2, 2 -> 3
+        >>> two = dual.TreeOracle(torch.zeros(1, 4, 4).double(), lengths, projective=True)
         >>> found = gp.DualDecomposition([one, two]).run()
         >>> found.structures["heads"], found.score, found.certified
         (tensor([[-1,  0,  1,  2]]), tensor([3.], dtype=torch.float64), tensor([True]))
@@ -211,7 +211,7 @@ class DualDecomposition:
             enough: scores that are known elsewhere; a sentence whose bound is not above its own is done.
             stop_at: a sentence whose score is above that is done.
         """
-        state = _State.begin(self, penalties)
+        state = _Multipliers.begin(self, penalties)
         if enough is not None:
             if enough.shape != state.enough.shape:
                 raise ValueError(f"enough must have shape {list(state.enough.shape)}, got {list(enough.shape)}")
@@ -241,7 +241,7 @@ def _sharing(oracles: Sequence[Oracle], agree: Sequence[str] | None) -> dict[str
     return {name: sharing[name] for name in wanted}
 
 
-class _State:
+class _Multipliers:
     """The sentences that are not done (``rows``, of which some may be done and not yet left out), and what is known of
     all of them."""
 
@@ -268,7 +268,7 @@ class _State:
         self.sums = {name: torch.zeros_like(x) for name, x in u.items()}
 
     @classmethod
-    def begin(cls, owner: DualDecomposition, penalties: Sequence[Mapping[str, Tensor]] | None) -> _State:
+    def begin(cls, owner: DualDecomposition, penalties: Sequence[Mapping[str, Tensor]] | None) -> _Multipliers:
         if penalties is not None and len(penalties) != len(owner.oracles):
             raise ValueError(f"penalties must be one for each of {len(owner.oracles)} oracles, got {len(penalties)}")
         u = {}

@@ -20,7 +20,7 @@ from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import legal_pairs, legal_triples
 from gpuparse.decoding.ppc.batch import Warm, parse_price_cut
-from gpuparse.decoding.proofs import Leaf
+from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.scores import Scores
 
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
@@ -113,7 +113,7 @@ class _Known:
     branches: Int64[Tensor, " B"]
     certified: Bool[Tensor, " B"]
     promising: Bool[Tensor, "B N N"]
-    leaves: dict[int, tuple[Leaf, ...]] = field(default_factory=dict)
+    leaves: dict[int, tuple[ProofLeaf, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, whole: Whole, single_root: bool) -> _Known:

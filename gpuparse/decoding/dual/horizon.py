@@ -18,9 +18,9 @@ from gpuparse.decoding.dual.branch import Branch
 from gpuparse.decoding.dual.decomposition import Agreement, DualDecomposition, Rounding
 from gpuparse.decoding.dual.oracles import HeadAutomata
 from gpuparse.decoding.dual.parsing import dense_parts
-from gpuparse.decoding.ilp.second_order import hopeful
+from gpuparse.decoding.ilp.second_order import upper_bound
 from gpuparse.decoding.parts import legal_pairs
-from gpuparse.decoding.proofs import NEVER, Leaf, path_of
+from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
 
@@ -55,7 +55,7 @@ class Whole:
         arcs = scores.fold_labels().arcs.detach().double()
         lengths, pairs = scores.lengths, dict(zip(scores.second_order, scores.parts, strict=True))
         read = legal_pairs("siblings", 0, lengths, arcs.shape[1])
-        over: dict[str, Tensor] = {kind: hopeful(parts) for kind, parts in pairs.items()}
+        over: dict[str, Tensor] = {kind: upper_bound(parts) for kind, parts in pairs.items()}
         total = torch.where(read, sum(over.values(), arcs), -torch.inf)
         best, top = (_finite(x.amax(1)) for x in (total, torch.where(read, arcs, -torch.inf)))
         dense = {kind: dense_parts(parts, lengths) for kind, parts in pairs.items()}
@@ -157,7 +157,7 @@ class Near:
 
     def leaves(
         self, numbers: list[int], owner: DualDecomposition, found: Agreement, branches: dict[int, list[Branch]]
-    ) -> dict[int, tuple[Leaf, ...]]:
+    ) -> dict[int, tuple[ProofLeaf, ...]]:
         """What the bounds of sentences follow from, by their numbers: arcs take over what the automata have not."""
         automata = owner.oracles[1]
         assert isinstance(automata, HeadAutomata)
@@ -175,7 +175,7 @@ class Near:
                 y = -_ldexp((automata.arcs[b] + branch.least[1]["arcs"])[None], -self.power[b : b + 1])[0]
                 own = torch.where(y.isfinite(), y, over[b])[at, at].cpu().numpy()
                 steps = ((where[0], where[1], -1, int(has)) for _, where, has in branch.path)
-                made.append(Leaf(path_of(steps), own))
+                made.append(ProofLeaf(path_of(steps), own))
             result[number] = tuple(made)
         return result
 

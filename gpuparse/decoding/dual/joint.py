@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpuparse.decoding.dual.decomposition import DualDecomposition, Found, Structures
 from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
-from gpuparse.decoding.dual.oracles import SecondOrder, Tagger, Trees
+from gpuparse.decoding.dual.oracles import SecondOrderOracle, TaggerOracle, TreeOracle
 from gpuparse.decoding.dual.parsing import dense_parts, scaled
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.scores import Scores
@@ -66,7 +66,7 @@ def parse_and_tag(
     if chains.unary.shape != checked.tags.shape:
         raise ValueError(f"unary must have the shape of tags, {list(tags.shape)}, got {list(unary.shape)}")
     parser = Constituents(merged, checked.tags, lengths)
-    tagger = Tagger(chains.unary, chains.trigrams, lengths)
+    tagger = TaggerOracle(chains.unary, chains.trigrams, lengths)
 
     def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:
         """The parser's tree, tagged as it says (section 6.2 takes y^(k) of the last iterations)."""
@@ -127,11 +127,11 @@ def constituents_and_dependencies(
         None if parts is None else scaled(dense_parts(parts, lengths), weight)
         for parts in (scores.siblings, scores.grandparents)
     )
-    parser: SecondOrder | Trees
+    parser: SecondOrderOracle | TreeOracle
     if siblings is None and grandparents is None:
-        parser = Trees(own, lengths, projective=True, single_root=single_root)
+        parser = TreeOracle(own, lengths, projective=True, single_root=single_root)
     else:
-        parser = SecondOrder(own, lengths, siblings, grandparents, single_root)
+        parser = SecondOrderOracle(own, lengths, siblings, grandparents, single_root)
     weighted = Scores(own, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
 
     def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:

@@ -50,7 +50,7 @@ class OfTensors:
 
 
 @dataclass(frozen=True)
-class Trees(OfTensors):
+class TreeOracle(OfTensors):
     """First-order trees: the best arborescence (O(n^2)), or the best projective tree (O(n^3)).
 
     Args:
@@ -60,7 +60,7 @@ class Trees(OfTensors):
     Example:
         >>> import torch
         >>> from gpuparse import dual
-        >>> dual.Trees(torch.eye(4).roll(1, 1)[None].double(), torch.tensor([3])).best({}).structures["heads"]
+        >>> dual.TreeOracle(torch.eye(4).roll(1, 1)[None].double(), torch.tensor([3])).best({}).structures["heads"]
         tensor([[-1,  0,  1,  2]])
     """
 
@@ -85,14 +85,14 @@ class Trees(OfTensors):
 
 
 @dataclass(frozen=True)
-class SecondOrder(OfTensors):
+class SecondOrderOracle(OfTensors):
     """Projective trees with siblings, grandparents, or both (O(n^3) or O(n^4)); scores are float64.
 
     Example:
         >>> import torch
         >>> from gpuparse import dual
         >>> some = torch.zeros(1, 3, 3).double(), torch.tensor([2])
-        >>> dual.SecondOrder(*some, grandparents=torch.ones(1, 3, 3, 3).double()).best({}).value
+        >>> dual.SecondOrderOracle(*some, grandparents=torch.ones(1, 3, 3, 3).double()).best({}).value
         tensor([1.], dtype=torch.float64)
     """
 
@@ -163,7 +163,7 @@ class HeadAutomata(OfTensors):
 
 
 @dataclass(frozen=True)
-class Tagger(OfTensors):
+class TaggerOracle(OfTensors):
     """Chains of tags with trigrams.
 
     Args:
@@ -172,7 +172,7 @@ class Tagger(OfTensors):
     Example:
         >>> import torch
         >>> from gpuparse import dual
-        >>> tagger = dual.Tagger(torch.eye(3)[None].double(), torch.zeros(3, 3, 3).double(), torch.tensor([3]))
+        >>> tagger = dual.TaggerOracle(torch.eye(3)[None].double(), torch.zeros(3, 3, 3).double(), torch.tensor([3]))
         >>> tagger.best({}).structures["tags"]
         tensor([[0, 1, 2]])
     """

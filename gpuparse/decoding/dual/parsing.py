@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding.dual.decomposition import DualDecomposition, Found, Rounding, Structures
-from gpuparse.decoding.dual.oracles import HeadAutomata, Trees
+from gpuparse.decoding.dual.oracles import HeadAutomata, TreeOracle
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parts import Parts, legal_triples
 from gpuparse.decoding.scores import Scores
@@ -50,7 +50,7 @@ def second_order(
     names = ("arcs",) if grandparents is None else ("arcs", "heads")
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
-    trees = Trees(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
+    trees = TreeOracle(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
     automata = HeadAutomata(scaled(arcs, share), lengths, siblings, grandparents, single_root)
     detached = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from gpuparse.decoding.dual.oracles import SecondOrder, Trees
+from gpuparse.decoding.dual.oracles import SecondOrderOracle, TreeOracle
 from gpuparse.decoding.dual.parsing import scaled
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import EISNER, MATRIX_TREE
@@ -27,17 +27,17 @@ from gpuparse.ops import EISNER, MATRIX_TREE
 class SoftOracle(Protocol):
     """log Z and marginals of a batch, differentiable."""
 
-    def believe(
+    def beliefs_of(
         self, penalties: Mapping[str, Tensor], temperature: float
     ) -> tuple[Float64[Tensor, " B"], dict[str, Tensor]]:
         """temperature * log Z of what is scored with penalties, and the probability of each indicator."""
 
 
 @dataclass(frozen=True)
-class SoftTrees(Trees):
+class SoftTrees(TreeOracle):
     """First-order trees by matrix-tree, or projective ones by inside and outside; their scores may have a gradient."""
 
-    def believe(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
+    def beliefs_of(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
         scores = self.arcs + penalties["arcs"] if "arcs" in penalties else self.arcs
         structure = EISNER if self.projective else MATRIX_TREE
         log_z, marginals = structure.marginals(scores / temperature, self.lengths, self.single_root)
@@ -45,10 +45,10 @@ class SoftTrees(Trees):
 
 
 @dataclass(frozen=True)
-class SoftSecondOrder(SecondOrder):
+class SoftSecondOrder(SecondOrderOracle):
     """Projective trees with siblings, grandparents, or both; their scores may have a gradient."""
 
-    def believe(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
+    def beliefs_of(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
         scores = self.arcs + penalties["arcs"] if "arcs" in penalties else self.arcs
         pairs = (None if x is None else x / temperature for x in (self.siblings, self.grandparents))
         trees = self.trees(scores / temperature, *pairs)
@@ -130,7 +130,7 @@ class SoftDualDecomposition:
                 {name: x + momentum * (x - old[name]) for name, x in of_oracle.items()} if old else of_oracle
                 for of_oracle, old in zip(u, before, strict=True)
             ]
-            found = [oracle.believe(of_oracle, t) for oracle, of_oracle in zip(self.oracles, ahead, strict=True)]
+            found = [oracle.beliefs_of(of_oracle, t) for oracle, of_oracle in zip(self.oracles, ahead, strict=True)]
             values.append(torch.stack([value for value, _ in found]).sum(0))
             marginals = self._by_name([m for _, m in found])
             if all(len(x) < 2 for x in marginals.values()):

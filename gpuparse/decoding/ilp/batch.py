@@ -16,9 +16,9 @@ from gpuparse.decoding.ilp.check import as_constraints, violates
 from gpuparse.decoding.ilp.constrained import Constrained
 from gpuparse.decoding.ilp.constraints import Constraint, Projective, Words
 from gpuparse.decoding.ilp.search import best_constrained
-from gpuparse.decoding.ilp.second_order import SecondOrder, hopeful
+from gpuparse.decoding.ilp.second_order import PairScores, upper_bound
 from gpuparse.decoding.parse import Parse
-from gpuparse.decoding.proofs import Leaf
+from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.scores import Scores
 from gpuparse.system.quote import quoted
 
@@ -77,16 +77,16 @@ def no_words(scores: Scores) -> list[Words]:
 
 
 def easy_trees(scores: Scores, *, projective: bool, single_root: bool) -> Parse:
-    """The best trees of ``hopeful_scores``, whose scores bound those of all trees."""
-    easy = hopeful_scores(scores)
+    """The best trees of ``upper_bound_scores``, whose scores bound those of all trees."""
+    easy = upper_bound_scores(scores)
     return first_order(easy, projective=projective, single_root=single_root, with_parts=scores.second_order)
 
 
-def hopeful_scores(scores: Scores) -> Scores:
+def upper_bound_scores(scores: Scores) -> Scores:
     """First-order scores under which no tree scores less than under all parts."""
     arcs = scores.arcs
     for parts in (scores.grandparents, scores.siblings):
-        arcs = arcs if parts is None else arcs.detach().double() + hopeful(parts)
+        arcs = arcs if parts is None else arcs.detach().double() + upper_bound(parts)
     return Scores(arcs, scores.lengths, labels=scores.labels, validate_args=scores.validate_args)
 
 
@@ -109,9 +109,9 @@ def solve_batch(
     certificate; where there is no tree at all, heads and labels of -1. Waits for the device, and solves on the CPU.
     """
     always: list[Constraint] = [Projective()] if projective else []
-    easy = hopeful_scores(scores)
+    easy = upper_bound_scores(scores)
     families = [parts for parts in (scores.grandparents, scores.siblings) if parts is not None]
-    most = [hopeful(parts).cpu().numpy() for parts in families]
+    most = [upper_bound(parts).cpu().numpy() for parts in families]
     broken = violates([*constraints, *always], words, first.heads, first.labels)
     todo = (first.heads[:, 1] >= 0) & broken if final else first.certified & (broken | bool(families))
     best = _Best(first, todo, scores)
@@ -126,7 +126,7 @@ def solve_batch(
             sizes = sizes + scores.labels[b, nodes, nodes].detach().double().cpu().abs()
         named = torch.zeros_like(best.heads) if best.labels is None else best.labels
         start = (best.heads[b, nodes].tolist(), named[b, nodes].tolist())
-        second = [SecondOrder(parts, b, m[b, nodes, nodes]) for parts, m in zip(families, most, strict=True)]
+        second = [PairScores(parts, b, m[b, nodes, nodes]) for parts, m in zip(families, most, strict=True)]
         solve = partial(
             best_constrained,
             table.numpy(),
@@ -141,7 +141,7 @@ def solve_batch(
             tree = solve(constraints=always, parts=second) if constraints else answer
             if tree.heads is None and tree.certified:
                 best.without_tree(b, answer)
-                if scores.looks:
+                if scores.validates:
                     parts = " and ".join(scores.second_order)
                     raise ValueError(f"{parts} of sentence {b}: every tree has a forbidden part; allow more of them")
                 continue
@@ -160,7 +160,7 @@ class _Best:
         self.penalty = self.stats["penalty"] = torch.zeros_like(first.bound)
         self.remarks = {b: text for b, text in first.remarks.items() if not todo[b]}
         leaves = {} if first.proof is None else first.proof.leaves
-        self.leaves: dict[int, tuple[Leaf, ...]] = {b: own for b, own in leaves.items() if not todo[b]}
+        self.leaves: dict[int, tuple[ProofLeaf, ...]] = {b: own for b, own in leaves.items() if not todo[b]}
 
     def enter(self, b: int, nodes: slice, answer: Constrained, tree: Constrained) -> None:
         """What was found for a sentence: its answer under constraints, and the tree that it gets."""

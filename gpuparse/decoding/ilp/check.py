@@ -38,7 +38,7 @@ def violates(
         tensor([ True, False])
     """
     check_words(constraints, words)
-    trees = Trees(words, heads, labels)
+    trees = CheckedTrees(words, heads, labels)
     broken = trees.none()
     for constraint in constraints:
         broken = broken | constraint.breaks(trees)
@@ -70,7 +70,7 @@ def check_words(constraints: Sequence[Constraint], words: Sequence[Words]) -> No
                 raise ValueError(f"constraints on sentence {b}: {error}") from None
 
 
-class Trees:
+class CheckedTrees:
     """Labelled trees of a batch, and what constraints ask of them: True or False of every node [B, N]."""
 
     def __init__(

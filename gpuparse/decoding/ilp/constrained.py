@@ -13,8 +13,8 @@ from gpuparse.decoding import certificates
 from gpuparse.decoding.ilp.constraints import Constraint, Words
 from gpuparse.decoding.ilp.cycles import cycles
 from gpuparse.decoding.ilp.rows import Box, Row
-from gpuparse.decoding.ilp.second_order import SecondOrder
-from gpuparse.decoding.proofs import Leaf
+from gpuparse.decoding.ilp.second_order import PairScores
+from gpuparse.decoding.proofs import ProofLeaf
 
 Doubles = npt.NDArray[np.float64]
 Float3 = npt.NDArray[np.floating]  # [N, N, L]
@@ -57,7 +57,7 @@ class Constrained:
     conflict: tuple[str, ...] = ()
     penalty: float = 0.0
     branched: int = 0
-    leaves: tuple[Leaf, ...] = ()
+    leaves: tuple[ProofLeaf, ...] = ()
 
     @property
     def remark(self) -> str | None:
@@ -69,7 +69,7 @@ class Constrained:
         return f"infeasible: {'; '.join(self.conflict)}"
 
 
-class Sentence:
+class ConstrainedSentence:
     """A sentence: its scores as distances from each word's best, and what is known of it.
 
     Attributes:
@@ -84,14 +84,14 @@ class Sentence:
         sizes: Float3 | None,
         words: Words,
         constraints: Sequence[Constraint],
-        parts: Sequence[SecondOrder],
+        parts: Sequence[PairScores],
         single_root: bool,
         end: float,
         proof: bool,
     ) -> None:
         self.words, self.constraints, self.parts, self.end = words, constraints, parts, end
         self.proof = proof
-        self.of_parts: dict[Row, SecondOrder] = {}  # rows of second-order parts
+        self.of_parts: dict[Row, PairScores] = {}  # rows of second-order parts
         self.sizes = np.abs(scores if sizes is None else sizes)
         self.best = scores[:, 1:].max((0, 2))
         self.distances = scores

@@ -9,16 +9,16 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from gpuparse.decoding.ilp.constrained import Sentence
+from gpuparse.decoding.ilp.constrained import ConstrainedSentence
 from gpuparse.decoding.ilp.master import Master, masks
 from gpuparse.decoding.ilp.rows import Box
-from gpuparse.decoding.proofs import NEVER, Leaf, path_of
+from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
 
 Doubles = npt.NDArray[np.float64]
 Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 
-def leaf_of(sentence: Sentence, master: Master, path: Path, paid: Doubles) -> Leaf:
+def leaf_of(sentence: ConstrainedSentence, master: Master, path: Path, paid: Doubles) -> ProofLeaf:
     """A branch as a proof has it: arcs take over from pairs what these are worth at most, less what rows of pairs
     say of that; cycles and the root are priced anew."""
     N, _, L = sentence.distances.shape
@@ -43,7 +43,7 @@ def leaf_of(sentence: Sentence, master: Master, path: Path, paid: Doubles) -> Le
     numbers = np.array([r for r, *_ in boxes], dtype=np.int64), np.array([w for _, w, _ in boxes], dtype=np.float64)
     of_rows = np.array(rows, dtype=np.float64).reshape(-1, 5)
     return replace(
-        Leaf(path_of(path), y),
+        ProofLeaf(path_of(path), y),
         rows=of_rows,
         box_row=numbers[0],
         box_weight=numbers[1],

@@ -23,15 +23,15 @@ import numpy.typing as npt
 
 from gpuparse.decoding import certificates
 from gpuparse.decoding.ilp.check import as_constraints
-from gpuparse.decoding.ilp.constrained import Constrained, Float3, Sentence, Tree, as_table, check_options
+from gpuparse.decoding.ilp.constrained import Constrained, ConstrainedSentence, Float3, Tree, as_table, check_options
 from gpuparse.decoding.ilp.constraints import Constraint, Words
 from gpuparse.decoding.ilp.cycles import cycles, fractional_cycles, pairs
 from gpuparse.decoding.ilp.master import Master
 from gpuparse.decoding.ilp.proof import Path, leaf_of
 from gpuparse.decoding.ilp.rows import Row
-from gpuparse.decoding.ilp.second_order import SecondOrder
+from gpuparse.decoding.ilp.second_order import PairScores
 from gpuparse.decoding.ppc.units import SIZE, first_horizon, next_horizon
-from gpuparse.decoding.proofs import Leaf
+from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.solver import Status
 
 Doubles = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ def best_constrained(
     words: Words,
     constraints: Sequence[Constraint] = (),
     *,
-    parts: Sequence[SecondOrder] = (),
+    parts: Sequence[PairScores] = (),
     single_root: bool = True,
     heads: int = 5,
     labels: int = 3,
@@ -61,7 +61,7 @@ def best_constrained(
 
     Args:
         scores: [N, N, L] of head, word and label; -inf forbids. Node 0's column and the diagonal are not read.
-        parts: second-order parts (``SecondOrder``): what they charge belongs to the score.
+        parts: second-order parts (``PairScores``): what they charge belongs to the score.
         heads: how many of each word's best heads to begin with, and
         labels: how many of an arc's best labels.
         grow: let more join where that could matter. Without, the answer may be only the best of these, not certified.
@@ -89,32 +89,34 @@ def best_constrained(
         constraint.check(words)
     if len(table) == 1:
         return Constrained([-1], [-1], 0.0, 0.0, True, 0, 0, 0)
-    sentence = Sentence(table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds, proof)
+    sentence = ConstrainedSentence(
+        table, sizes, words, constraints, parts, single_root, time.monotonic() + seconds, proof
+    )
     if not np.isfinite(sentence.best).all():
         lacking = words.name(1 + int(np.argmin(np.isfinite(sentence.best))))
-        return _Search(sentence, math.inf).without_tree((f"no head of {lacking}",))
+        return _ConstrainedSearch(sentence, math.inf).without_tree((f"no head of {lacking}",))
     return _solve(sentence, heads, labels, grow, start)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # at the end of the range of doubles nothing is proven
-def _solve(sentence: Sentence, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
+def _solve(sentence: ConstrainedSentence, heads: int, labels: int, grow: bool, start: Tree | None) -> Constrained:
     """Solve it, and again where the horizon has to move."""
     if start is not None:
         sentence.look(start)
     horizon: float | None = first_horizon(-sentence.score, sentence.distances, sentence.best)
     while True:
         assert horizon is not None
-        search = _Search(sentence, horizon)
+        search = _ConstrainedSearch(sentence, horizon)
         answer = search.run(heads, labels, grow, start)
         horizon = None if answer.certified and answer.heads is not None else search.next_horizon()
         if horizon is None or time.monotonic() > sentence.end:
             return answer
 
 
-class _Search:
+class _ConstrainedSearch:
     """A sentence with what is within a horizon; scores and bounds are less what was taken off."""
 
-    def __init__(self, sentence: Sentence, horizon: float) -> None:
+    def __init__(self, sentence: ConstrainedSentence, horizon: float) -> None:
         self.sentence, self.horizon = sentence, horizon
         self.scores = np.where(sentence.distances >= -horizon, sentence.distances, -np.inf)
         self.words, self.constraints = sentence.words, sentence.constraints
@@ -124,7 +126,7 @@ class _Search:
         self.bound = math.inf
         self.forbidden = np.zeros(self.scores.shape, dtype=bool)  # in the branch that is looked at
         self.stopped = False
-        self.leaves: tuple[Leaf, ...] = ()
+        self.leaves: tuple[ProofLeaf, ...] = ()
         self.master: Master | None = None
 
     def next_horizon(self) -> float | None:

@@ -29,7 +29,7 @@ Doubles = npt.NDArray[np.float64]
 AXIS: dict[Kind, int] = {"grandparents": 0, "siblings": 1}  # of the node that an arc does not say
 
 
-def hopeful(parts: Parts) -> Float64[Tensor, "B N N"]:
+def upper_bound(parts: Parts) -> Float64[Tensor, "B N N"]:
     """The most that the part of each arc can add; 0 for a grandparent of an arc from the root: it has none."""
     most = parts.bound(AXIS[parts.kind]).double()
     if parts.kind == "grandparents":
@@ -37,7 +37,7 @@ def hopeful(parts: Parts) -> Float64[Tensor, "B N N"]:
     return most
 
 
-class SecondOrder(Constraint):
+class PairScores(Constraint):
     """What the parts of a sentence's arcs fall short of ``most`` [N, N], as soft rows; of forbidden ones hard rows."""
 
     def __init__(self, parts: Parts, sentence: int, most: Doubles) -> None:

@@ -24,12 +24,12 @@ from torch import Tensor
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.ppc.branch import Path, branch_and_bound, offer_tree
 from gpuparse.decoding.ppc.grandparents import Doubles, Ints, Polytope, allowed
-from gpuparse.decoding.ppc.ppc import NONE, Answer, Question, Sentence
+from gpuparse.decoding.ppc.ppc import NONE, Answer, PricedSentence, Question
 from gpuparse.decoding.ppc.pricing import Pricing
 from gpuparse.decoding.ppc.rounding import REMARKS, rounded
 from gpuparse.decoding.ppc.units import MOST, Units, scaled_number, total
 from gpuparse.decoding.ppc.witness import Witness
-from gpuparse.decoding.proofs import NEVER, Leaf, path_of
+from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
 from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.solver import Status
 from gpuparse.ops import MATRIX_TREE
@@ -70,7 +70,7 @@ def parse_price_cut(
 
     ``stats``: ``looked`` (bounds), ``scored`` and ``added`` grandparents, ``rows``, ``integral`` (whether the linear
     program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. A bound of -inf: there
-    is no tree. Waits for the device.
+    is not a tree. Waits for the device.
     """
     assert scores.grandparents is not None
     arcs = scores.fold_labels().arcs.detach().double()
@@ -111,7 +111,7 @@ def _threads(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
             yield pool.map
 
 
-def _solve(sentences: dict[int, Sentence], pricing: Pricing, map_: Callable[..., Iterator[Any]]) -> None:
+def _solve(sentences: dict[int, PricedSentence], pricing: Pricing, map_: Callable[..., Iterator[Any]]) -> None:
     """Rounds until each program is solved, or its tree is proven best."""
     live = [b for b, sentence in sentences.items() if not sentence.done]
     while live:
@@ -123,7 +123,7 @@ def _solve(sentences: dict[int, Sentence], pricing: Pricing, map_: Callable[...,
         live = [b for b in live if not sentences[b].done]
 
 
-def _horizon(sentence: Sentence, left_out: bool) -> float | None:
+def _horizon(sentence: PricedSentence, left_out: bool) -> float | None:
     """The horizon to begin anew with; None: what is known stays."""
     if (
         sentence.certified
@@ -178,13 +178,13 @@ class _First:
         polytope: Polytope,
         seconds: float,
         horizon: float | None = None,
-        before: Sentence | None = None,
-    ) -> Sentence:
+        before: PricedSentence | None = None,
+    ) -> PricedSentence:
         """Its program with the first columns; with another horizon than that of the first trees if that is given, and
         the best tree of ``before``."""
         at, (inside, triples), of_triples = self.own[b], self.columns[b], self.known[b]
         g, p, c = triples.T
-        candidates = [_Tree.of(tree[b, at].astype(np.int64), triples) for tree in self.trees if tree[b, 1] >= 0]
+        candidates = [_Candidate.of(tree[b, at].astype(np.int64), triples) for tree in self.trees if tree[b, 1] >= 0]
         units = Units.of(self.scores[b, at, at], self.over[b, at, at])
         if horizon is None:
             plain = units.triples(p, c, of_triples)
@@ -194,10 +194,12 @@ class _First:
         pricing.left_out[b] = False
         costs = pricing.costs(b, triples, of_triples)
         possible = self.trees[0][b, 1] >= 0
-        sentence = Sentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
+        sentence = PricedSentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
         if possible:
-            hopeful = scaled_number(_Tree.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power)
-            sentence.bound = hopeful + max(0.0, units.rounding(hopeful))
+            upper_bound = scaled_number(
+                _Candidate.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power
+            )
+            sentence.bound = upper_bound + max(0.0, units.rounding(upper_bound))
         if self.bounds is not None:
             sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))
         for tree in candidates:
@@ -214,14 +216,14 @@ class _First:
         return sentence
 
 
-class _Tree(NamedTuple):
+class _Candidate(NamedTuple):
     """Heads [N], and which of a sentence's first triples are the tree's."""
 
     heads: Ints
     own: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, heads: Ints, triples: Ints) -> _Tree:
+    def of(cls, heads: Ints, triples: Ints) -> _Candidate:
         g, p, c = triples.T
         return cls(heads, (heads[c] == p) & (heads[p] == g))
 
@@ -261,7 +263,7 @@ def _scores(triples: dict[int, Ints], pricing: Pricing) -> dict[int, Doubles]:
     return dict(zip(triples, np.split(found, ends[:-1]), strict=True))
 
 
-def _extend(sentences: dict[int, Sentence], wanted: dict[int, Ints], pricing: Pricing) -> None:
+def _extend(sentences: dict[int, PricedSentence], wanted: dict[int, Ints], pricing: Pricing) -> None:
     for b, scores in _scores(wanted, pricing).items():
         sentences[b].extend(wanted[b], pricing.costs(b, wanted[b], scores))
 
@@ -274,7 +276,7 @@ class End(NamedTuple):
     leaves: list[tuple[Path, Witness | None]]
 
 
-def _finish(sentence: Sentence, b: int, pricing: Pricing, exact: bool) -> End:
+def _finish(sentence: PricedSentence, b: int, pricing: Pricing, exact: bool) -> End:
     """A tree where the program has none for a solution; the best one if that is asked for."""
     whole: list[tuple[Path, Witness | None]] = [((), sentence.witness)]
     if sentence.certified or sentence.impossible or sentence.z is None:
@@ -299,7 +301,7 @@ def _ask_one(b: int, pricing: Pricing, question: Question) -> Answer:
 def _collect(
     scores: Scores,
     proof: bool,
-    sentences: dict[int, Sentence],
+    sentences: dict[int, PricedSentence],
     pricing: Pricing,
     relaxed: dict[int, tuple[bool, float]],
     ends: dict[int, End],
@@ -341,11 +343,11 @@ def _collect(
     )
 
 
-def _leaves(sentence: Sentence, end: End) -> tuple[Leaf, ...]:
+def _leaves(sentence: PricedSentence, end: End) -> tuple[ProofLeaf, ...]:
     """The branches as a proof has them; where nothing is known, arcs take over the best of their grandparents."""
     units = sentence.units
     over = np.where(units.possible, units.over, NEVER)
     return tuple(
-        Leaf(path_of(path), over) if witness is None else witness.leaf(units, path_of(path))
+        ProofLeaf(path_of(path), over) if witness is None else witness.leaf(units, path_of(path))
         for path, witness in end.leaves
     )

@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 
 from gpuparse.decoding.ppc.grandparents import Bools, Doubles, Ints
-from gpuparse.decoding.ppc.ppc import Answer, Question, Sentence
+from gpuparse.decoding.ppc.ppc import Answer, PricedSentence, Question
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
 
@@ -24,7 +24,7 @@ Score = Callable[[Ints], Doubles]
 Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 
-def run(sentence: Sentence, price: Price, score: Score) -> None:
+def run(sentence: PricedSentence, price: Price, score: Score) -> None:
     """Rounds of parse, price and cut until the program is solved, or the best tree is proven best."""
     while not sentence.done:
         question = sentence.solve()
@@ -36,7 +36,7 @@ def run(sentence: Sentence, price: Price, score: Score) -> None:
 
 
 def branch_and_bound(
-    sentence: Sentence,
+    sentence: PricedSentence,
     price: Price,
     score: Score,
     round_: Callable[[Doubles], Ints],
@@ -101,13 +101,13 @@ def branch_and_bound(
     return max(sentence.score, left, -open_[0][0] if open_ else -math.inf), solved, status, leaves
 
 
-def _reached(sentence: Sentence, bound: float) -> bool:
+def _reached(sentence: PricedSentence, bound: float) -> bool:
     """Whether no tree can be better than the best one, if none scores more than a bound."""
     sentence.bound = bound
     return sentence.certified or sentence.impossible
 
 
-def offer_tree(sentence: Sentence, score: Score, heads: Ints) -> None:
+def offer_tree(sentence: PricedSentence, score: Score, heads: Ints) -> None:
     """Keep a tree if it is better."""
     if len(heads) < 2 or heads[1] < 0:
         return

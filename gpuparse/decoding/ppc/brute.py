@@ -27,7 +27,7 @@ from gpuparse.decoding.ppc.ppc import WHOLE
 from gpuparse.decoding.ppc.rounding import REMARKS, best_tree, rounded
 from gpuparse.decoding.ppc.units import Units, scaled_number, total
 from gpuparse.decoding.ppc.witness import Witness
-from gpuparse.decoding.proofs import Leaf, path_of
+from gpuparse.decoding.proofs import ProofLeaf, path_of
 from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.solver import Status
 
@@ -139,7 +139,7 @@ def solve_all(
     time_limit: float = math.inf,
     proof: bool = False,
 ) -> Parse:
-    """``solve_whole`` of each sentence of a batch; solutions that are no trees are rounded to trees."""
+    """``solve_whole`` of each sentence of a batch; solutions that are not a trees are rounded to trees."""
     if lazy_rows and polytope not in PRICED:
         raise ValueError(f"lazy_rows goes with polytope {' or '.join(PRICED)}, got {polytope!r}")
     parts = scores.grandparents
@@ -150,7 +150,7 @@ def solve_all(
     heads = torch.full(arcs.shape[:2], -1)
     rows: list[tuple[float, bool, bool, int, int, int]] = []
     remarks: dict[int, str] = {}
-    leaves: dict[int, tuple[Leaf, ...]] = {}
+    leaves: dict[int, tuple[ProofLeaf, ...]] = {}
     for b, n in enumerate(parts.lengths.tolist()):
         nodes = slice(n + 1)
         table, grandparents = arcs[b, nodes, nodes].cpu().numpy(), dense[b, nodes, nodes, nodes]

@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass
-class Sentence:
+class PricedSentence:
     """A sentence that is being parsed.
 
     Args:

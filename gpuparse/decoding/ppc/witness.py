@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuparse.decoding.ppc.grandparents import Doubles, Duals, GrandparentProgram, Ints
 from gpuparse.decoding.ppc.units import Units, scaled, scaled_number
-from gpuparse.decoding.proofs import NEVER, NO_CYCLE_GP, TRIANGLE, Leaf, path_of
+from gpuparse.decoding.proofs import NEVER, NO_CYCLE_GP, TRIANGLE, ProofLeaf, path_of
 
 
 class Witness:
@@ -16,7 +16,7 @@ class Witness:
         self.duals, self.ceiling = duals, ceiling
         self.arc_gp, self.cuts, self.N = program.arc_gp, program.cuts, program.N
 
-    def leaf(self, units: Units, path: Ints) -> Leaf:
+    def leaf(self, units: Units, path: Ints) -> ProofLeaf:
         """Of the branch that the path leads to. An arc takes over what its grandparents are worth at most, or what it
         can; what it cannot, the arcs (g, p) pay by their rows GPArc. ArcGP is a sum of OneHead, OneGP and GPArc."""
         y = self.ceiling.copy()
@@ -40,4 +40,4 @@ class Witness:
                 sets.append(members)
                 prices.append(scaled_number(float(self.duals.cuts[k]), -units.power))
         of_sets = np.array(sets, dtype=bool).reshape(len(sets), self.N)
-        return Leaf(path, penalties, path_of(cuts), of_sets, np.array(prices))
+        return ProofLeaf(path, penalties, path_of(cuts), of_sets, np.array(prices))

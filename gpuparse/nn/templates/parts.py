@@ -13,7 +13,7 @@ from torch import Tensor
 from gpuparse.decoding.parts import Kind, Parts, as_axis, legal_pairs
 from gpuparse.nn.templates.atoms import ROLES
 from gpuparse.nn.templates.places import Nodes, Places
-from gpuparse.nn.templates.tables import Table, score
+from gpuparse.nn.templates.tables import WeightTable, score
 from gpuparse.ops.pricing import CODES, Scorer
 
 
@@ -24,11 +24,11 @@ class Bounds:
     the others can give.
     """
 
-    def __init__(self, kind: Kind, tables: Sequence[Table]) -> None:
+    def __init__(self, kind: Kind, tables: Sequence[WeightTable]) -> None:
         self.tables = tuple(tables)
         self._roles = ROLES[kind]
         self._kept: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
-        self.bounding: list[list[Table]] = []
+        self.bounding: list[list[WeightTable]] = []
         for role in self._roles:
             offset, left = 0, []
             for table in self.tables:

@@ -18,7 +18,7 @@ from gpuparse.nn.templates.atoms import ROLES, PartKind, distinct
 from gpuparse.nn.templates.mcdonald import Templates
 from gpuparse.nn.templates.parts import Bounds, TemplateParts
 from gpuparse.nn.templates.places import Nodes
-from gpuparse.nn.templates.tables import Layout, Table, factored_table, features, joint_table, score
+from gpuparse.nn.templates.tables import Layout, WeightTable, factored_table, features, joint_table, score
 from gpuparse.structures.masks import previous_sibling, word_mask
 
 
@@ -61,7 +61,7 @@ class TemplateScorer(nn.Module):
             "tag": len(vocabulary.tags),
             "feat": len(vocabulary.feats),
         }
-        self._tables: dict[str, list[Table]] = {}
+        self._tables: dict[str, list[WeightTable]] = {}
         rows = 0
         for part in ("arcs", *KINDS):
             self._tables[part] = self._lay_out(getattr(config, part), part, config.bits, rows)
@@ -176,7 +176,7 @@ class TemplateScorer(nn.Module):
         in_use = not self.training and not torch.is_grad_enabled()
         return TemplateParts(kind, self._bounds[kind], self.weights, nodes, keep=in_use)
 
-    def _lay_out(self, templates: Templates, part: str, bits: int, offset: int) -> list[Table]:
+    def _lay_out(self, templates: Templates, part: str, bits: int, offset: int) -> list[WeightTable]:
         layout, tables = self.config.layout, []
         kind: PartKind = part  # type: ignore[assignment]
         for atoms in distinct(templates, kind):
@@ -218,7 +218,7 @@ def _everywhere(heads: Int64[Tensor, "B N"]) -> tuple[Int64[Tensor, " BN"], Int6
     return sentences.repeat_interleave(heads.shape[1]), nodes.repeat(heads.shape[0])
 
 
-def _view(tables: list[Table], weights: Tensor, name: str, part: str) -> Tensor:
+def _view(tables: list[WeightTable], weights: Tensor, name: str, part: str) -> Tensor:
     for table in tables:
         if table.name == " ".join(name.split()):
             return weights.narrow(0, table.offset, table.size)

@@ -72,7 +72,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Table:
+class WeightTable:
     """The table of one template: ``size`` rows of the weights from row ``offset`` on.
 
     A row is found by the index of each group, the last one's running fastest, and where the template has tags between,
@@ -145,11 +145,11 @@ class Table:
             rows = torch.where(there > 0, rows, -1)
         return rows.expand(*places.shape, rows.shape[-1])
 
-    def moved(self, offset: int) -> Table:
+    def moved(self, offset: int) -> WeightTable:
         """The same table from another row of the weights on."""
         return replace(self, offset=offset)
 
-    def without(self, role: str) -> Table:
+    def without(self, role: str) -> WeightTable:
         """The table left when all that looks at a role is maximised away (``maximised`` fills it)."""
         return replace(self, groups=tuple(group for group in self.groups if role not in group.roles))
 
@@ -160,7 +160,9 @@ class Table:
         return (own.amax(axes) if axes else own).flatten()
 
 
-def joint_table(atoms: Sequence[Atom], counts: Mapping[str, int], bits: int, layout: Layout, offset: int) -> Table:
+def joint_table(
+    atoms: Sequence[Atom], counts: Mapping[str, int], bits: int, layout: Layout, offset: int
+) -> WeightTable:
     """The table of a template of arcs or labels: one index, exact if all combinations fit into 2^bits rows."""
     between = counts["tag"] if any(atom.kind == "between" for atom in atoms) else 0
     inner = [atom for atom in atoms if atom.kind != "between"]
@@ -173,10 +175,12 @@ def joint_table(atoms: Sequence[Atom], counts: Mapping[str, int], bits: int, lay
             raise _too_large(name, bits)
         rows = max(1, bits - (between - 1).bit_length()) if between else bits
         exact = Group(tuple(inner), (0,) * len(inner), 1 << rows, rows)
-    return Table(name, (exact,), between, offset)
+    return WeightTable(name, (exact,), between, offset)
 
 
-def factored_table(atoms: Sequence[Atom], counts: Mapping[str, int], bits: int, layout: Layout, offset: int) -> Table:
+def factored_table(
+    atoms: Sequence[Atom], counts: Mapping[str, int], bits: int, layout: Layout, offset: int
+) -> WeightTable:
     """The table of a template of pairs of arcs: an index for each node, one for each relation.
 
     So one node's values can be maximised away whatever the others are. A node's values are hashed, the node with the
@@ -203,7 +207,7 @@ def factored_table(atoms: Sequence[Atom], counts: Mapping[str, int], bits: int, 
         if layout == "indexed" or largest is None or groups[largest].size <= 2:
             raise _too_large(name, bits)
         groups[largest] = _hashed(groups[largest].atoms, (groups[largest].size - 1).bit_length() - 1)
-    return Table(name, tuple(groups), 0, offset)
+    return WeightTable(name, tuple(groups), 0, offset)
 
 
 def _exact(atoms: Sequence[Atom], counts: Mapping[str, int]) -> Group | None:
@@ -226,7 +230,7 @@ def _too_large(name: str, bits: int) -> ValueError:
 
 
 def score(
-    tables: Sequence[Table], weights: Float[Tensor, "rows ..."], chunks: Chunks, axis: int = 0
+    tables: Sequence[WeightTable], weights: Float[Tensor, "rows ..."], chunks: Chunks, axis: int = 0
 ) -> Float[Tensor, "*shape"]:
     """Sum over the tables of the weights at each place, the chunks put together along an axis.
 
@@ -238,7 +242,7 @@ def score(
 
 class _Score(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, tables: Sequence[Table], chunks: Chunks, axis: int) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, tables: Sequence[WeightTable], chunks: Chunks, axis: int) -> Tensor:
         ctx.tables, ctx.chunks, ctx.axis = tables, chunks, axis
         ctx.shape, ctx.dtype = weights.shape, weights.dtype
         sums = []
@@ -264,6 +268,6 @@ class _Score(torch.autograd.Function):
         return out, None, None, None
 
 
-def features(tables: Sequence[Table], chunks: Iterator[Places]) -> Int64[Tensor, "T S"]:
+def features(tables: Sequence[WeightTable], chunks: Iterator[Places]) -> Int64[Tensor, "T S"]:
     """The rows of all the tables that are looked up at each place of a list, −1 where there are fewer."""
     return torch.cat([torch.cat([table.features(places) for table in tables], -1) for places in chunks])

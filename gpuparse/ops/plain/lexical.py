@@ -213,7 +213,7 @@ def sample(scores: Scores, rules: Rules, lengths: Int64[Tensor, " B"], num: int)
 
 
 @dataclass(frozen=True)
-class Parts:
+class LexicalParts:
     """What a tree is made of; all [..., B, M], in the order of spans before their parts and from left to right."""
 
     first: Tensor
@@ -229,7 +229,7 @@ class Parts:
     good: Tensor  # [..., B]: whether all spans fit together
 
 
-def parts(trees: Int[Tensor, "*S B M 5"]) -> Parts:
+def parts(trees: Int[Tensor, "*S B M 5"]) -> LexicalParts:
     """The rows of trees, in any order, taken apart."""
     M = trees.shape[-2]
     n = (M + 1) // 2
@@ -255,7 +255,7 @@ def parts(trees: Int[Tensor, "*S B M 5"]) -> Parts:
     count = there.sum(-1)
     good = good.all(-1) & (count == 2 * j[..., 0] + 1) & (i[..., 0] == 0)
     other = torch.where(side == 0, of(right, head), of(left, head))
-    return Parts(i, j, symbol, head, inner, leaf, of(left, symbol), of(right, symbol), side, other, good)
+    return LexicalParts(i, j, symbol, head, inner, leaf, of(left, symbol), of(right, symbol), side, other, good)
 
 
 def heads_of(trees: Int[Tensor, "*S B M 5"]) -> Int64[Tensor, "*S B N"]:
@@ -277,7 +277,7 @@ def tags_of(trees: Int[Tensor, "*S B M 5"]) -> Int64[Tensor, "*S B n"]:
 def tree_scores(
     scores: Scores, rules: Rules, trees: Int[Tensor, "*S B M 5"], lengths: Int64[Tensor, " B"]
 ) -> Float64[Tensor, "*S B"]:
-    """Scores in float64, differentiable; -inf for what is no tree of this grammar and length."""
+    """Scores in float64, differentiable; -inf for what is not a tree of this grammar and length."""
     tags, arcs, by_rule, roots = scores
     B, n, T = tags.shape
     S, R, N = len(roots), len(rules.parents), arcs.shape[1]

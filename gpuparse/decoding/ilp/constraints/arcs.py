@@ -17,7 +17,7 @@ from gpuparse.decoding.ilp.rows import Box, Row
 from gpuparse.system.quote import quoted
 
 if TYPE_CHECKING:
-    from gpuparse.decoding.ilp.check import Trees
+    from gpuparse.decoding.ilp.check import CheckedTrees
 
 Arc = tuple[int | None, int, str | None]
 """Head, word and label; None is any head, or any label."""
@@ -55,7 +55,7 @@ class Arcs(Constraint):
                 why = f"{'the' if wanted else 'no'} arc {_shown(head, word)}" + (f" ({label})" if label else "")
                 yield Row((box,), wanted, wanted, why)
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         broken, last = trees.none(), trees.heads.shape[1] - 1  # an arc past the end is of no sentence that is asked
         for arcs, wanted in ((self.required, True), (self.forbidden, False)):
             for head, word, label in arcs:
@@ -115,7 +115,7 @@ class Span(Constraint):
         outside = frozenset(words.nodes) - inside
         yield Row((Box(outside, inside),), 1, 1, f"words {self.first} to {self.last} hang together")
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         place = torch.arange(trees.heads.shape[1], device=trees.heads.device)
         inside = (place >= self.first) & (place <= self.last) & trees.is_word
         return (inside & ((trees.heads < self.first) | (trees.heads > self.last))).sum(1) != 1

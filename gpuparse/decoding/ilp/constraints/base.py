@@ -19,7 +19,7 @@ from gpuparse.decoding.ilp.rows import Row
 from gpuparse.system.quote import quoted
 
 if TYPE_CHECKING:
-    from gpuparse.decoding.ilp.check import Trees
+    from gpuparse.decoding.ilp.check import CheckedTrees
 
 Doubles = npt.NDArray[np.float64]
 
@@ -197,7 +197,7 @@ class Constraint(ABC):
         """The rows that a tree breaks: ``heads`` and ``labels`` of the nodes, those of node 0 not read."""
         return (row for row in self.rows(words) if row.is_violated(heads, labels))
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         """Which trees of a batch violate it. Here each is looked at by itself, which waits for the device."""
         broken = [any(True for _ in self.violated(*each)) for each in trees.each()]
         return torch.tensor(broken, dtype=torch.bool, device=trees.heads.device)
@@ -266,7 +266,7 @@ class Soft(Constraint):
             share = (row.boxes, row.low, row.high) if row.share is None else row.share
             yield replace(row, weight=self.weight, share=(id(self), share))
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         return self.constraint.breaks(trees)
 
     def check(self, words: Words) -> None:
@@ -307,7 +307,7 @@ class Only(Constraint):
     def separated(self, words: Words, weights: Doubles, hard: bool) -> Iterator[Row]:
         return self.constraint.separated(words, weights, hard) if words.sentence in self.sentences else iter(())
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         ours = [words.sentence in self.sentences for words in trees.words]
         if not any(ours):
             return trees.none()

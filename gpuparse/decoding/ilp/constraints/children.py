@@ -17,7 +17,7 @@ from gpuparse.decoding.ilp.rows import Box, Row
 from gpuparse.system.quote import quoted
 
 if TYPE_CHECKING:
-    from gpuparse.decoding.ilp.check import Trees
+    from gpuparse.decoding.ilp.check import CheckedTrees
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Unique(Constraint):
             for head in np.nonzero(counts[:, number] > 1)[0].tolist():
                 yield self._row(words, name, number, head)
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         broken = trees.none()
         for name in sorted({name for words in trees.different_labels() for name in words.named(self.labels)}):
             broken = broken | (trees.children(trees.labelled({name})) > 1).any(1)
@@ -116,7 +116,7 @@ class Children(Constraint):
             words, [h for h in words.heads_tagged(self.heads) if not self.at_least <= counts[h] <= self._high]
         )
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         counts = trees.children(trees.tagged(self.tags) & trees.labelled(self.labels))
         off = counts < self.at_least
         if self.at_most is not None:
@@ -178,7 +178,7 @@ class Leaf(Constraint):
         found = np.nonzero(leaf[:, None] + child > 1)
         return self._rows(words, ((p, c) for p, c in zip(*(x.tolist() for x in found), strict=True) if p))
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         leaf, free = trees.labelled(self.labels), trees.labelled(self.allowed)
         return (trees.of_head(leaf) & ~free & trees.is_word).any(1)
 
@@ -226,7 +226,7 @@ class LabelUnder(Constraint):
         these, fine = words.named([self.label]).values(), words.heads_tagged(self.heads)
         return self._rows(words, [m for m in words.words if labels[m] in these and heads[m] not in fine])
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         return (trees.labelled({self.label}) & ~trees.of_head(trees.heads_tagged(self.heads))).any(1)
 
     def _rows(self, words: Words, which: Iterable[int]) -> Iterator[Row]:

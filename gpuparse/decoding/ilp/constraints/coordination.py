@@ -17,7 +17,7 @@ from gpuparse.decoding.ilp.constraints.base import Constraint, Doubles, Words, a
 from gpuparse.decoding.ilp.rows import Box, Places, Row
 
 if TYPE_CHECKING:
-    from gpuparse.decoding.ilp.check import Trees
+    from gpuparse.decoding.ilp.check import CheckedTrees
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Coordination(Constraint):
         for i in self._conjunctions(words):
             yield from self._rows(words, i, np.nonzero(arcs[i] > 0)[0].tolist())
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         place = torch.arange(trees.heads.shape[1], device=trees.heads.device)
         argument = trees.is_word & trees.labelled(self.labels)
         left, right = (trees.children(argument & side) for side in (place < trees.heads, place > trees.heads))
@@ -140,13 +140,13 @@ class Coordination(Constraint):
         first, second = ({k for k, tags in enumerate(self.classes) if tag in tags} for tag in (one, other))
         return bool(first and second and not first & second)
 
-    def _apart(self, trees: Trees) -> Bool[Tensor, "B N N"]:
+    def _apart(self, trees: CheckedTrees) -> Bool[Tensor, "B N N"]:
         known = trees.known_tags
         table = torch.tensor([[self._are_apart(a, b) for b in known] for a in known], device=trees.heads.device)
         return table[trees.tags[:, :, None], trees.tags[:, None]]
 
 
-def _between(trees: Trees, forms: frozenset[str]) -> Bool[Tensor, "B N N"]:
+def _between(trees: CheckedTrees, forms: frozenset[str]) -> Bool[Tensor, "B N N"]:
     """Whether one of these forms stands between a word and a later one."""
     here = trees.formed(forms, lower=False)
     until: Int[Tensor, "B N"] = here.cumsum(1)

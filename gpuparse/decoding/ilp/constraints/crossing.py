@@ -16,7 +16,7 @@ from gpuparse.decoding.ilp.constraints.base import Constraint, Words, take_names
 from gpuparse.decoding.ilp.rows import Box, Row
 
 if TYPE_CHECKING:
-    from gpuparse.decoding.ilp.check import Trees
+    from gpuparse.decoding.ilp.check import CheckedTrees
 
 Doubles = npt.NDArray[np.float64]
 Crossing = tuple[int, int, int]
@@ -83,7 +83,7 @@ class Projective(Constraint):
         ]
         return self._rows(words, [place for place in worst if most[place] > 1], both_sides=hard)
 
-    def breaks(self, trees: Trees) -> Bool[Tensor, " B"]:
+    def breaks(self, trees: CheckedTrees) -> Bool[Tensor, " B"]:
         words = torch.arange(trees.heads.shape[1], device=trees.heads.device)
         left, right = torch.minimum(trees.heads, words), torch.maximum(trees.heads, words)
         left = left.masked_fill(~trees.is_word, 0)  # from 0 to 0 crosses nothing
