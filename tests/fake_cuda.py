@@ -25,7 +25,7 @@ from gpuparse.distributions import TagChains, TrigramChains
 from gpuparse.lp import violates
 from gpuparse.ops import plain
 from gpuparse.ops.automata import automata
-from tests.lp.some import constraints, sentence
+from tests.decoding.lp.some import constraints, sentence
 
 
 def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...], list[Any]]:

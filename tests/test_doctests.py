@@ -14,8 +14,9 @@ from gpuparse import dual
 from gpuparse.train import loop
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-PUBLIC = ("bp", "chain", "distributions", "dual", "lp", "train")
-ALSO = ("parts.DenseParts", "pipeline.Pipeline", "proofs.Proof")
+PUBLIC = ("bp", "distributions", "dual", "lp", "train")
+ALSO = ("decoding.parts.DenseParts", "models.pipeline.Pipeline", "decoding.proofs.Proof")
+ALSO += ("decoding.viterbi.Tagging", "decoding.viterbi.Transitions")
 # Classes to derive from, which their families show, and what others make and give.
 WITHOUT = {"bp.Graph", "bp.Values", "distributions.ChainDistribution", "distributions.TreeDistribution"}
 WITHOUT |= {"dual.Oracle", "dual.Step", "train.TrainingReport"}
@@ -41,7 +42,7 @@ def public() -> dict[str, object]:
     found: dict[str, object] = {name: getattr(gp, name) for name in gp.__all__}
     names = [*ALSO, *(f"{name}.{each}" for name in PUBLIC for each in import_module(f"gpuparse.{name}").__all__)]
     for name in names:
-        module, _, each = name.partition(".")
+        module, _, each = name.rpartition(".")
         thing = getattr(import_module(f"gpuparse.{module}"), each)
         if inspect.isclass(thing) or inspect.isfunction(thing):
             found[name] = thing

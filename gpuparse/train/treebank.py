@@ -38,8 +38,8 @@ def load_treebank(
 
     A malformed sentence, or for a parser one whose heads are not a tree, is a ``ConlluError`` that names file and line,
     or is left out and noted where ``data.on_bad`` is "skip". What the objective cannot learn from is left out of
-    training and noted: longer sentences than ``data.max_words``, and crossing ones where only projective trees are summed.
-    Comments without a sentence do not count.
+    training and noted: longer sentences than ``data.max_words``, and crossing ones where only projective trees are
+    summed. Comments without a sentence do not count.
     """
     notes: list[str] = []
     data = config.data
