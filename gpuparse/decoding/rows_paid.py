@@ -81,3 +81,12 @@ def asked_for(constraints: Any, words: Any, sentences: int) -> tuple[Any, ...]:
     if found and (not isinstance(words, Sequence) or len(words) != sentences):
         raise ValueError(f"words: wanted those of {sentences} sentences, which the constraints look at")
     return found
+
+
+def penalties(broken: Iterable[Any], heads: list[int], labels: list[int]) -> list[float]:
+    """What a tree pays for the soft rows that it breaks: of each group the most that a row asks."""
+    costs: dict[Hashable, float] = {}
+    for row in broken:
+        if not row.is_hard:
+            costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(heads, labels))
+    return list(costs.values())

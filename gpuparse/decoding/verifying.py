@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 from gpuparse.decoding import certificates
 from gpuparse.decoding.impossible import without_impossible
 from gpuparse.decoding.proofs import TRIANGLE, Proof, ProofLeaf, check_cover
-from gpuparse.decoding.rows_paid import asked_for, pay_rows, row_key
+from gpuparse.decoding.rows_paid import asked_for, pay_rows, penalties, row_key
 from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.single import MOST, Doubles, Single, best_projective, crosses, is_tree, plus, total, total_up, up
 from gpuparse.structures.trees import as_flag
@@ -41,28 +41,22 @@ def verify(
     constraints: Iterable[Any] = (),
     words: Sequence[Any] | None = None,
 ) -> Float64[Tensor, " B"]:
-    """Check what a parse says of trees, scores, bounds and certificates, by its proof.
+    """Check what a parse says of trees, scores, bounds and certificates, by its proof; waits for the device.
 
-    Args:
-        scores, projective, single_root, constraints, words: as they were given to ``decode``.
-        parse: what ``decode(..., proof=True)`` returned.
+    ``parse`` is what ``decode(..., proof=True)`` returned, all else as it was given to ``decode``. Returns the bounds
+    that were proven [B], +inf of sentences without a proof, none of which is certified. Raises a ``ValueError`` that
+    says of which sentence what does not follow.
 
-    Returns the bounds that were proven [B], +inf of sentences without a proof, none of which is certified. Raises a
-    ``ValueError`` that says of which sentence what does not follow. Waits for the device.
-
-    Example:
-        >>> import torch, gpuparse as gp
-        >>> scores = gp.Scores(torch.zeros(1, 3, 3), grandparents=torch.ones(1, 3, 3, 3))
-        >>> parse = gp.decode(scores, "ppc", exact=True, proof=True)
-        >>> round(gp.verify(scores, parse).item(), 6)  # one word hangs from a word that hangs from the root
-        1.0
+    >>> import torch, gpuparse as gp
+    >>> scores = gp.Scores(torch.zeros(1, 3, 3), grandparents=torch.ones(1, 3, 3, 3))
+    >>> gp.verify(scores, gp.decode(scores, "ppc", proof=True)).round(decimals=6)  # 1 -> 2 hangs from the root
+    tensor([1.], dtype=torch.float64)
     """
     if not isinstance(scores, Scores) or not isinstance(getattr(parse, "proof", None), Proof):
         raise ValueError("wanted Scores and a parse with a proof; decode with proof=True")
     projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
     if parse.heads.shape != scores.arcs.shape[:2]:
-        of = [f"{len(x)} sentences of up to {x.shape[1] - 1} words" for x in (parse.heads, scores.arcs)]
-        raise ValueError(f"parse is of {of[0]}, scores are of {of[1]}")
+        raise ValueError(f"parse has heads {list(parse.heads.shape)}, scores are of {list(scores.arcs.shape[:2])}")
     found, constraints, scores = [], asked_for(constraints, words, len(scores.arcs)), scores.dense()
     asked: dict[str, Any] = {"projective": projective, "single_root": single_root, "every_tree": not constraints}
     near = without_impossible(scores, **asked, known=parse.heads.long().clamp(-1, scores.arcs.shape[1] - 1))
@@ -89,12 +83,9 @@ def _verify(sentence: Single, near: Single, parse: Any, b: int, projective: bool
         broken = [row for c in asked for row in c.violated(words, heads[:N], own or [-1] * N)]
         if certified and any(row.is_hard for row in broken):
             raise ValueError(f"it violates a constraint: {next(row.why for row in broken if row.is_hard)}")
-        costs: dict[Hashable, float] = {}
-        for row in broken:
-            if not row.is_hard:
-                costs[row.group] = max(costs.get(row.group, 0.0), row.weight * row.excess(heads[:N], own or [-1] * N))
-        exact = total([*parts, *(-x for x in costs.values())])
-        off = certificates.rounding(len(parts), sum(map(abs, parts)) + sum(costs.values()))
+        costs = penalties(broken, heads[:N], own or [-1] * N)
+        exact = total([*parts, *(-x for x in costs)])
+        off = certificates.rounding(len(parts), sum(map(abs, parts)) + sum(costs))
         if not (score == exact or abs(score - exact) <= off < math.inf):
             raise ValueError(f"its tree scores {exact!r}, not {score!r}")
     leaves = parse.proof.leaves.get(b)

@@ -317,9 +317,9 @@ def test_what_does_not_belong_together() -> None:
     assert SCORES.grandparents is not None
     pairs = SCORES.grandparents.dense()
     two = gp.Scores(SCORES.arcs.expand(2, -1, -1), grandparents=pairs.expand(2, -1, -1, -1))
-    _refused(FOUND, "parse is of 1 sentences of up to 6 words, scores are of 2 sentences", two)
+    _refused(FOUND, "parse has heads \[1, 7\], scores are of \[2, 7\]", two)
     shorter = gp.Scores(SCORES.arcs[:, :6, :6])
-    _refused(FOUND, "up to 6 words, scores are of 1 sentences of up to 5 words", shorter)
+    _refused(FOUND, "heads \[1, 7\], scores are of \[1, 6\]", shorter)
     _refused(FOUND, "sentence 0: ", gp.Scores(SCORES.arcs))
     _refused(FOUND, "sentence 0: ", gp.Scores(SCORES.arcs, torch.tensor([5]), grandparents=pairs))
 
