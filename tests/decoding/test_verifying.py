@@ -317,9 +317,9 @@ def test_what_does_not_belong_together() -> None:
     assert SCORES.grandparents is not None
     pairs = SCORES.grandparents.dense()
     two = gp.Scores(SCORES.arcs.expand(2, -1, -1), grandparents=pairs.expand(2, -1, -1, -1))
-    _refused(FOUND, "parse has heads \[1, 7\], scores are of \[2, 7\]", two)
+    _refused(FOUND, r"parse has heads \[1, 7\], scores are of \[2, 7\]", two)
     shorter = gp.Scores(SCORES.arcs[:, :6, :6])
-    _refused(FOUND, "heads \[1, 7\], scores are of \[1, 6\]", shorter)
+    _refused(FOUND, r"heads \[1, 7\], scores are of \[1, 6\]", shorter)
     _refused(FOUND, "sentence 0: ", gp.Scores(SCORES.arcs))
     _refused(FOUND, "sentence 0: ", gp.Scores(SCORES.arcs, torch.tensor([5]), grandparents=pairs))
 
