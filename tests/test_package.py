@@ -68,7 +68,7 @@ def test_functions_are_functions_whatever_was_imported_before():
             assert not isinstance(getattr(gpuparse, name), types.ModuleType), name
         from gpuparse import decode, mst, verify, viterbi
         assert (decode, mst) == (gpuparse.decode, gpuparse.mst) and callable(decode) and callable(verify)
-        assert gpuparse.decoding.ilp is sys.modules["gpuparse.decoding.ilp"] and gpuparse.decoding.dual.second_order
+        assert gpuparse.lp is sys.modules["gpuparse.lp"] and gpuparse.dual.second_order
         assert "torch._dynamo" not in sys.modules
     """
     names = [*gp.__all__, *BESIDE]
@@ -79,5 +79,5 @@ def test_functions_are_functions_whatever_was_imported_before():
         "gpuparse.decoding.parse",
         "gpuparse.decoding.viterbi",
     ]
-    for modules, order in (([], names), (["gpuparse.decoding.ilp", "gpuparse.train"], names[::-1]), (before, names)):
+    for modules, order in (([], names), (["gpuparse.lp", "gpuparse.train"], names[::-1]), (before, names)):
         assert run(re.sub(r"(?m)^ {8}", "", code).format(modules=modules, names=order)) == ""

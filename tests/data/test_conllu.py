@@ -232,7 +232,7 @@ BAD = {
     "a large number": ([word("1" * 5000)], 1, "is not a number"),
     "no ID": ([word(1), word("")], 2, "the ID '' is not a number"),
     "a zero in front": ([word("01")], 1, "the ID '01' is not a number"),
-    "other digits": ([word("١")], 1, "no number"),
+    "other digits": ([word("١")], 1, "is not a number"),
     "a late range": ([word(1), word("1-2"), word(2)], 2, "the range 1-2 before word 2"),
     "a range backwards": ([word(1), word("2-1"), word(2)], 2, "the range 2-1"),
     "ranges that overlap": ([word("1-2"), word(1), word("2-3"), word(2), word(3)], 3, "without overlap"),

@@ -107,6 +107,7 @@ class SecondOrderOracle(OfTensors):
         return {"arcs": tuple(self.arcs.shape)}
 
     def trees(self, arcs: Tensor, siblings: Tensor | None, grandparents: Tensor | None) -> SecondOrderTrees:
+        """The distribution over its trees."""
         given: dict[str, Any] = {"single_root": self.single_root, "validate_args": False}
         return SecondOrderTrees(arcs, self.lengths, siblings=siblings, grandparents=grandparents, **given)
 

@@ -16,6 +16,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import gpuparse as gp
 from gpuparse import bp
+from gpuparse.decoding.bp import belief_propagation, graph, messages
+from gpuparse.decoding.bp import tree as tree_module
 from tests.decoding.bp import brute
 from tests.oracle import NEG_INF, random_instance
 
@@ -73,7 +75,7 @@ def test_tree_and_link_are_exact(
     tree: type[bp.Tree],
     exact: type[gp.ProjectiveTrees],
     single_root: bool,
-    schedule: bp.belief_propagation.Schedule,
+    schedule: belief_propagation.Schedule,
     magnitude: float,
 ) -> None:
     for seed in range(5):
@@ -104,7 +106,7 @@ def test_tag_and_trigram_are_exact() -> None:
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])
-def test_tags_and_links_without_a_cycle(mode: bp.belief_propagation.Mode) -> None:
+def test_tags_and_links_without_a_cycle(mode: belief_propagation.Mode) -> None:
     """Two words; 2 -> 1 is forbidden, so that one TAGLINK alone joins the tags."""
     g = torch.Generator().manual_seed(1)
     T = 3
@@ -134,7 +136,7 @@ def test_tags_and_links_without_a_cycle(mode: bp.belief_propagation.Mode) -> Non
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])
-def test_pairs_without_a_cycle(mode: bp.belief_propagation.Mode) -> None:
+def test_pairs_without_a_cycle(mode: belief_propagation.Mode) -> None:
     """A chain of pairs, some of them hard, with links that are forbidden and links that come to be demanded."""
     lengths = torch.tensor([2, 2, 2, 2])
     edges = brute.links(lengths, 0)  # 0->1, 2->1, 0->2, 1->2
@@ -301,7 +303,7 @@ def test_recomputed_iterations(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("mode", ["sum", "max"])
 @pytest.mark.parametrize("tree", [bp.Tree(), bp.ProjectiveTree()])
-def test_no_nan_in_gradients(tree: bp.Factors, mode: bp.belief_propagation.Mode) -> None:
+def test_no_nan_in_gradients(tree: bp.Factors, mode: belief_propagation.Mode) -> None:
     for seed in range(4):
         arcs, lengths = random_instance(seed, forbidden=0.5, poison=True)
         g = torch.Generator().manual_seed(seed)
@@ -322,7 +324,7 @@ def test_without_looking(tree: bp.Factors, monkeypatch: pytest.MonkeyPatch) -> N
     scores, make = everything(1, lengths, 5)
     scores[0][0, 1, 3] = NEG_INF
     expected = gp.BeliefPropagation(gentle(make(scores, tree)), iterations=40, damping=0.3).run(lengths)
-    for module in (bp.graph, bp.messages, bp.tree, bp.belief_propagation):
+    for module in (graph, messages, tree_module, belief_propagation):
         monkeypatch.setattr(module, "can_validate", lambda *_: False)
     found = gp.BeliefPropagation(gentle(make(scores, tree)), iterations=40, damping=0.3).run(lengths)
     torch.testing.assert_close(found.links, expected.links, **EXACT)
@@ -335,7 +337,7 @@ def test_a_few_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = torch.tensor([4, 2, 1, 3])
     scores, make = everything(1, lengths, 5)
     expected = gp.BeliefPropagation(gentle(make(scores)), iterations=7).run(lengths)
-    monkeypatch.setattr(bp.belief_propagation, "_NEAR", 1)
+    monkeypatch.setattr(belief_propagation, "_NEAR", 1)
     found = gp.BeliefPropagation(gentle(make(scores)), iterations=7).run(lengths)
     torch.testing.assert_close(found.links, expected.links, **EXACT)
     torch.testing.assert_close(found.log_partition, expected.log_partition, **EXACT)
@@ -475,7 +477,7 @@ def test_errors_of_factors() -> None:
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])
-def test_fake_tensors(mode: bp.belief_propagation.Mode) -> None:
+def test_fake_tensors(mode: belief_propagation.Mode) -> None:
     """No value is looked at where that may mean waiting."""
     with FakeTensorMode(), torch.no_grad():
         lengths = torch.full((3,), 4)

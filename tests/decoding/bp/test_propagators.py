@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gpuparse import bp
+from gpuparse.decoding.bp import tree as tree_module
 from gpuparse.decoding.bp.graph import Graph
 from gpuparse.decoding.bp.tree import escapes
 from tests.decoding.bp import brute
@@ -169,7 +170,7 @@ def test_tree_with_sparse_arcs(size: float, single_root: bool) -> None:
 @pytest.mark.parametrize("single_root, apart", [(True, 150.0), (False, 590.0)])
 def test_tree_without_looking(single_root: bool, apart: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: what the docstring promises."""
-    monkeypatch.setattr(bp.tree, "can_validate", lambda *_: False)
+    monkeypatch.setattr(tree_module, "can_validate", lambda *_: False)
     g = torch.Generator().manual_seed(3)
     q = torch.rand(8, N, N, generator=g, dtype=torch.float64)
     tree_messages(q * apart, single_root)
@@ -196,10 +197,10 @@ def test_tree_with_sparse_arcs_of_long_sentences(
         logs[-1] += log * len(walk)
         return escapes(walk, root, log=log)
 
-    monkeypatch.setattr(bp.tree, "escapes", counted)
+    monkeypatch.setattr(tree_module, "escapes", counted)
     weight, found = random(g, 4, 26, 26), []
-    for least in (bp.tree._LEAST_LOG, torch.inf):
-        monkeypatch.setattr(bp.tree, "_LEAST_LOG", least)
+    for least in (tree_module._LEAST_LOG, torch.inf):
+        monkeypatch.setattr(tree_module, "_LEAST_LOG", least)
         logs.append(0)
         leaf = q.clone().requires_grad_()
         (out,) = family.propagate((leaf,), graph)

@@ -236,13 +236,13 @@ def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bool((failed.bound >= expected - 1e-9).all())
 
     branching: list[bool] = []
-    restrict = ppc.Sentence.restrict
+    restrict = ppc.PricedSentence.restrict
 
     def note(sentence: Any, forbidden: Any) -> None:
         branching.append(True)
         restrict(sentence, forbidden)
 
-    monkeypatch.setattr(ppc.Sentence, "restrict", note)
+    monkeypatch.setattr(ppc.PricedSentence, "restrict", note)
     monkeypatch.setattr(ppc.GrandparentProgram, "solve", lambda *args: (fail if branching else solve)(*args))
     for seed in range(20):
         branching.clear()
