@@ -208,7 +208,7 @@ KERNEL chain(const In* unary, const In* pairs, const i64* lengths, const double*
       if (length == 0) { if (LEADER && out.value) *out.value = 0.; continue; }
       const Given<In> x = words.at(at, at, at), y = rows.at(b * pairs_sentence, b * u_sentence, b * v_sentence);
       BARRIER();
-      fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool) {
+      fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool) INLINED {
         return sum_chains<ALGEBRA(numbers)>(x, y, place, out, mine, length, n, T, trigrams, same, loaded);
       });
     }

@@ -49,7 +49,7 @@ template <class In>
 KERNEL chain_sample(const In* unary, const In* pairs, const i64* lengths, const i64* seed, i64* tags, double* work,
                     i64 work_size, i64 pairs_sentence, i64 pairs_place, int samples, int B, int n, int T, int trigrams) {
   double* mine = work + SLOT * work_size;
-  sample_each(tags, n, seed, samples, lengths, B, n + 1, [&](auto numbers, bool, Samples draws, int length) {
+  sample_each(tags, n, seed, samples, lengths, B, n + 1, [&](auto numbers, bool, Samples draws, int length) INLINED {
     const In *x = unary + (i64)draws.b * n * T, *y = pairs + draws.b * pairs_sentence;
     BARRIER();
     return draw_chains<ALGEBRA(numbers)>(x, y, pairs_place, draws, mine, length, T, trigrams);

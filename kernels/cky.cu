@@ -97,7 +97,7 @@ KERNEL cky(const In* tags, const In* rules, const In* roots, const In* spans, co
   const Rules g{grammar, S, T, R};
   double* mine = work + SLOT * work_size;
   const Results<In, 4> all{logz, {out_tags, out_rules, out_roots, out_spans}, {(i64)N * T, R, S, (i64)N * N * S}};
-  sum_each<order>(all, lengths, B, N + 1, [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+  sum_each<order>(all, lengths, B, N + 1, [&](auto numbers, bool must_prove, i64 b, int n, auto results) INLINED {
     const Parts<In> x = Parts<In>{tags, rules, roots, spans}.at(b, N, g),
                     du = Parts<In>{u_tags, u_rules, u_roots, u_spans}.at(b, N, g),
                     dv = Parts<In>{v_tags, v_rules, v_roots, v_spans}.at(b, N, g);

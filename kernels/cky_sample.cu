@@ -36,7 +36,7 @@ KERNEL cky_sample(const In* tags, const In* rules, const In* roots, const In* sp
   double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
   const i64 size = (2 * N - 1) * 4;
-  sample_each(trees, size, seed, samples, lengths, B, N + 1, [&](auto numbers, bool must_prove, Samples all, int n) {
+  sample_each(trees, size, seed, samples, lengths, B, N + 1, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
     const Parts<In> x = Parts<In>{tags, rules, roots, spans}.at(all.b, N, g);
     return draw_trees<ALGEBRA(numbers)>(g, x, all, mine, stack, N, n, must_prove);
   });

@@ -73,7 +73,7 @@ KERNEL eisner(const In* arcs, const In* u, const In* v, const i64* lengths, doub
   const Given<In> scores{arcs, order > 0 ? u : nullptr, order > 1 ? v : nullptr};
   const i64 square = (i64)N * N;
   sum_each<order>(Results<In, 1>{logz, {out}, {square}}, lengths, B, N,
-                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) INLINED {
     return sum_trees<ALGEBRA(numbers)>(scores.at(b * square), results, mine, N, n, single_root, must_prove);
   });
 }

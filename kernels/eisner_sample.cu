@@ -23,7 +23,7 @@ KERNEL eisner_sample(const In* arcs, const i64* lengths, const i64* seed, i64* h
                      i64 work_size, i64 stack_size, int samples, int B, int N, int single_root) {
   double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
-  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
     const In* scores = arcs + (i64)all.b * N * N;
     return draw_trees<ALGEBRA(numbers)>(scores, all, mine, stack, N, n, single_root, must_prove);
   });

@@ -127,7 +127,7 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
   double* mine = work + SLOT * work_size;
   const i64 square = (i64)N * N, cube = square * N;
   sum_each<order>(Results<In, 3>{logz, {out, beside, under}, {square, cube, cube}}, lengths, B, N,
-                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) INLINED {
     const GrandParts<In> scores = GrandParts<In>{arcs, siblings, grandparents}.at(b, N),
                          du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
                          dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);

@@ -9,7 +9,7 @@ KERNEL grandsiblings_sample(const In* arcs, const In* siblings, const In* grandp
                             int samples, int B, int N, int single_root) {
   double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
-  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
     const GrandParts<In> scores = GrandParts<In>{arcs, siblings, grandparents}.at(all.b, N);
     return draw_trees<GrandInside<ALGEBRA(numbers)>>(scores, all, mine, stack, N, n, single_root, must_prove);
   });

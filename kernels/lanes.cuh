@@ -27,6 +27,7 @@ typedef double Pack;
 typedef bool Mask;
 
 #define DEVICE __device__ __forceinline__
+#define INLINED  // lambdas in device code are
 #define KERNEL __global__ void __launch_bounds__(BLOCK, 1)
 #define SENTENCES(b, B) for (int b = blockIdx.x; b < (B); b += gridDim.x)
 #define SLOT ((i64)blockIdx.x)
@@ -70,6 +71,7 @@ struct Team { std::atomic<int>* next; int slot; };
 static thread_local Team team;
 
 #define DEVICE inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))  // a lambda: else what it captures is read from memory
 #define KERNEL static void
 #define SENTENCES(b, B) for (int b; (b = team.next->fetch_add(1, std::memory_order_relaxed)) < (B);)
 #define SLOT ((i64)team.slot)

@@ -207,7 +207,7 @@ KERNEL lexical(const In* tags, const In* arcs, const In* rules, const In* roots,
   double* mine = work + SLOT * work_size;
   u64* set = (u64*)bits + SLOT * bits_size;
   const Results<In, 4> all{logz, {tags_out, arcs_out, rules_out, roots_out}, {(i64)(N - 1) * T, (i64)N * N, R, S}};
-  sum_each<0>(all, lengths, B, N, [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+  sum_each<0>(all, lengths, B, N, [&](auto numbers, bool must_prove, i64 b, int n, auto results) INLINED {
     const Lexicon<In> scores = Lexicon<In>{tags, arcs, rules, roots}.at(b, N, g, rules_step);
     return sum_trees<ALGEBRA(numbers)>(scores, g, results, mine, set, N, n, must_prove);
   });

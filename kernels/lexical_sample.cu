@@ -29,7 +29,7 @@ KERNEL lexical_sample(const In* tags, const In* arcs, const In* rules, const In*
   u64* set = (u64*)bits + SLOT * bits_size;
   int* stack = stacks + SLOT * stack_size;
   const i64 size = (2 * N - 3) * 5;
-  sample_each(trees, size, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+  sample_each(trees, size, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
     const Lexicon<In> scores = Lexicon<In>{tags, arcs, rules, roots}.at(all.b, N, g, rules_step);
     return draw_trees<ALGEBRA(numbers)>(scores, g, all, mine, set, stack, N, n, must_prove);
   });

@@ -77,7 +77,7 @@ KERNEL matrix_tree_sample(const In* arcs, const i64* lengths, const i64* seed, i
   double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
   int* words = orders + SLOT * N;
-  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
     const In* scores = arcs + (i64)all.b * N * N;
     return draw_trees<ALGEBRA(numbers)>(scores, all, mine, words, stack, N, n, single_root, must_prove);
   });

@@ -89,7 +89,7 @@ KERNEL siblings(const In* arcs, const In* pairs, const In* u, const In* u_pairs,
   double* mine = work + SLOT * work_size;
   const i64 square = (i64)N * N;
   sum_each<order>(Results<In, 2>{logz, {out, rows}, {square, square * N}}, lengths, B, N,
-                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) {
+                  [&](auto numbers, bool must_prove, i64 b, int n, auto results) INLINED {
     const Parts<In> s = Parts<In>{arcs, pairs}.at(b, N), du = Parts<In>{u, u_pairs}.at(b, N),
                     dv = Parts<In>{v, v_pairs}.at(b, N);
     return sum_trees<ALGEBRA(numbers)>(s, du, dv, results, mine, N, n, single_root, must_prove);

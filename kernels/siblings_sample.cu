@@ -9,7 +9,7 @@ KERNEL siblings_sample(const In* arcs, const In* pairs, const i64* lengths, cons
                        int single_root) {
   double* mine = work + SLOT * work_size;
   int* stack = stacks + SLOT * stack_size;
-  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) {
+  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
     const Parts<In> scores = Parts<In>{arcs, pairs}.at(all.b, N);
     return draw_trees<SiblingInside<ALGEBRA(numbers)>>(scores, all, mine, stack, N, n, single_root, must_prove);
   });
