@@ -239,20 +239,27 @@ class PricedSentence:
 
     def _worst(self, answer: Answer, new: Bools) -> Doubles:
         """By how much each word's dual of OneHead is too low [N]."""
-        assert self._duals is not None
-        program, duals = self.program, self._duals
+        program = self.program
         worst = np.zeros(program.N)
         np.maximum.at(worst, answer.triples[new, 2], answer.costs[new])
         root = np.where(np.isfinite(self._ceiling[0]), -self._ceiling[0], 0.0)
         np.maximum(worst, root, out=worst)
         # Triples that are columns: feasible, but for rounding. What is raised for the others only helps them.
         g, p, c = program.g, program.p, program.c
-        costs = self._scores - np.minimum(duals.one_gp, self._ceiling)[p, c] - duals.no_gp[g, p]
-        for at, of_rows in self._of_rows():
-            np.add.at(costs, at, of_rows)
+        costs = self._column_costs()
         allowed = np.isfinite(self._ceiling[p, c]) & np.isfinite(self._ceiling[g, p])
         np.maximum.at(worst, c[allowed], costs[allowed])
         return worst
+
+    def _column_costs(self) -> Doubles:
+        """Reduced costs of the triples that are columns."""
+        assert self._duals is not None
+        program, duals = self.program, self._duals
+        g, p, c = program.g, program.p, program.c
+        costs = self._scores - np.minimum(duals.one_gp, self._ceiling)[p, c] - duals.no_gp[g, p]
+        for at, of_rows in self._of_rows():
+            np.add.at(costs, at, of_rows)
+        return costs
 
     def _of_rows(self) -> Iterator[tuple[Ints, Doubles]]:
         """What rows add to the reduced costs of triples that are columns: their places, and how much each gets."""
@@ -270,6 +277,13 @@ class PricedSentence:
     def _precise_noise(self) -> float:
         """What rounding did to a bound, looked at term by term: a word pays for the head where that is most."""
         assert self._duals is not None
+        off = self.program.budget_rounding(self._duals) + self._pair_rounding()
+        here = np.where(np.isfinite(self._ceiling), off, 0.0)
+        return float(here[:, 1:].max(0).sum()) + self.program.objective_rounding(self._duals)
+
+    def _pair_rounding(self) -> Doubles:
+        """What the reduced costs of an arc's grandparents may be off [N, N]."""
+        assert self._duals is not None
         program, duals = self.program, self._duals
         there = np.isfinite(self._ceiling)
         prices = np.maximum(np.abs(self._ceiling), np.where(np.isfinite(duals.one_gp), np.abs(duals.one_gp), 0.0))
@@ -283,8 +297,7 @@ class PricedSentence:
             np.add.at(steps, at, of_rows != 0)
         np.maximum.at(of_pairs, (program.p, program.c), steps * size)
         of_pairs[0] = 0.0
-        off = program.budget_rounding(duals) + certificates.UNIT * of_pairs
-        return float(np.where(there, off, 0.0)[:, 1:].max(0).sum()) + program.objective_rounding(duals)
+        return certificates.UNIT * of_pairs
 
     def _read_tree(self) -> None:
         """Keep the solution if it is a tree, and better than the best so far."""

@@ -48,6 +48,19 @@ def test_budgets_and_objectives_are_off_by_no_more(polytope: str, monkeypatch: p
         exact = sum(map(Fraction, terms)) + program.n * Fraction(duals.source)
         exact += sum(Fraction(a) * Fraction(b) for a, b in zip(duals.cuts, program.cuts.high, strict=True))
         assert abs(exact - Fraction(program.objective(duals))) <= Fraction(program.objective_rounding(duals))
+        of_pairs, columns = sentence._pair_rounding(), sentence._column_costs()
+        for k, (g, p, c) in enumerate(zip(program.g, program.p, program.c, strict=True)):
+            if np.isfinite(sentence._ceiling[p, c]):
+                cost = Fraction(sentence._scores[k]) - Fraction(min(duals.one_gp[p, c], sentence._ceiling[p, c]))
+                cost -= Fraction(duals.no_gp[g, p])
+                for at, values in sentence._of_rows():
+                    cost += sum(map(Fraction, values[at == k]))
+                assert abs(cost - Fraction(columns[k])) <= Fraction(of_pairs[p, c])
+                assert of_pairs[p, c] <= 1e-11 * (
+                    1
+                    + program.size(duals)
+                    + abs(sentence._ceiling).max(where=np.isfinite(sentence._ceiling), initial=0)
+                )
         looked += 1
         return update(sentence, answer)
 
