@@ -20,20 +20,16 @@ import torch
 import gpuparse as gp
 from bench.bars import Bar
 from bench.output import LOG, PROJECT, Problem, show
-from bench.registry import Args, Measured, Suite, Timed
+from bench.registry import Args, Measured, Suite
 from bench.timing import calls_of, seconds_of
-
-
-def timed_calls(suite: Suite, args: Args) -> list[Timed]:
-    if suite.timed is None:
-        raise Problem(f"{suite.name}: nothing in it is timed by itself; it cannot be compared", 2)
-    return list(suite.timed(args))
 
 
 def serve(suite: Suite, args: Args) -> None:
     """Answer until the input ends: first what there is, then the seconds of a call, the mean of some."""
     torch.set_num_threads(1)
-    calls = timed_calls(suite, args)
+    if suite.timed is None:
+        raise Problem(f"{suite.name}: nothing in it is timed by itself; it cannot be compared", 2)
+    calls = list(suite.timed(args))
     _answer({"names": [call.name for call in calls], "gpuparse": gp.__file__})
     sizes: dict[int, int] = {}
     for line in sys.stdin:
@@ -121,8 +117,9 @@ def compare(other: Path, given: Sequence[str], *, repeats: int, least: float, mu
         fastest = {side: sum(min(r[side]["seconds"]) for r in records) for side in sides}
         ratio, of_fastest = (x["before"] / x["now"] for x in (total, fastest))
         each = [r["before"]["median"] / r["now"]["median"] for r in records]
-        counts = {side: _added([r[side]["counted"] for r in records]) for side in sides}
-        told = ", ".join(f"{counts['now'][key]} {key} (before: {counts['before'][key]})" for key in counts["now"])
+        keys = records[0]["now"]["counted"]
+        counts = {key: [sum(r[side]["counted"][key] for r in records) for side in sides] for key in keys}
+        told = ", ".join(f"{now_} {key} (before: {before_})" for key, (now_, before_) in counts.items())
         seconds = (f"{1000 * total[side]:.3g}" for side in ("before", "now"))
         shown.append((name, len(records), *seconds, f"{ratio:.3f}", f"{min(each):.2f}", f"{max(each):.2f}", told))
         bars.append(Bar(f"speed now over before, {name}", ratio, must, unit=" ×", digits=3, fastest=of_fastest))
@@ -145,7 +142,3 @@ def _in_turns(sides: dict[str, Side], number: int, repeats: int, least: float) -
     ratio = found["before"]["median"] / found["now"]["median"]
     LOG.print(f"{sides['now'].names[number]}: {ratio:.3f} × as fast as before")
     return found
-
-
-def _added(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    return {key: sum(each[key] for each in counts) for key in counts[0]}

@@ -1,7 +1,8 @@
 """Dual decomposition: oracles that must agree, with bounds and certificates (Rush et al. 2010, Koo et al. 2010)."""
 
+from gpuparse.decoding.dual.agreement import Agreement, Found, Oracle
 from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
-from gpuparse.decoding.dual.decomposition import Agreement, DualDecomposition, Found, Oracle
+from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
 from gpuparse.decoding.dual.joint import constituents_and_dependencies, parse_and_tag
 from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrderOracle, TaggerOracle, TreeOracle

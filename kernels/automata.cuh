@@ -79,8 +79,8 @@ DEVICE double top_of(const Pack* tops) {
 
 // Rooms of a node. Doubles, in rows of `wide`: down(p, .), that with the most of siblings, bounds by g, values by place
 // (before that: how large the numbers are that bounds are made of), chains [N] by place; and the best value. Ints: the
-// heads in their places [wide], how many places, the best head, its place. The first W places are for the first W
-// heads.
+// heads in their places [wide], how many places, the best head, its place, whether it is as it was. The first W places
+// are for the first W heads.
 DEVICE i64 wide_of(int N) { return (N + 7) / 8 * 8 + 8; }
 DEVICE i64 doubles_of(int N) { return (N + 4) * wide_of(N) + 8; }
 DEVICE i64 ints_of(int N) { return wide_of(N) + 8; }
@@ -92,7 +92,7 @@ template <class In> struct Automaton {
   bool one;  // exactly one child: of node 0 alone
   i64 wide;
   double *row, *gain, *bounds, *worth, *sizes, *chains, *best;
-  int *list, *count, *head, *place;
+  int *list, *count, *head, *place, *old;
   unsigned char* children;
 
   DEVICE Automaton(const double* down, const double* up, const In* siblings, const In* grandparents, int p, int n,
@@ -100,7 +100,8 @@ template <class In> struct Automaton {
       : down(down), up(p ? up : nullptr), siblings(siblings), grandparents(p ? grandparents : nullptr), p(p), n(n),
         N(N), one(p == 0 && single_root), wide(wide_of(N)), row(work), gain(row + wide), bounds(gain + wide),
         worth(bounds + wide), sizes(worth), chains(worth + wide), best(chains + N * wide), list(ints),
-        count(ints + wide), head(count + 1), place(count + 2), children(children) {}
+        count(ints + wide), head(count + 1), place(count + 2), old(count + 3),
+        children(children) {}
 
   DEVICE i64 at(int i, int j) const { return (i64)i * N + j; }
   DEVICE double beside(int s, int m) const { return (double)siblings[at(p, s) * N + m]; }
@@ -114,6 +115,15 @@ template <class In> struct Automaton {
   DEVICE i64 stride() const { return W; }
   DEVICE double* chain(int m, int i) const { return chains + ((i64)(i / W) * N + m) * W + i % W; }
 #endif
+
+  // Whether what is read of `down` and `up` is equal to others.
+  DEVICE bool is_as(const double* other_down, const double* other_up) const {
+    int same = 1;
+    for (int c = 1; c <= n; ++c) same &= c == p || down[at(p, c)] == other_down[at(p, c)];
+    if (up)
+      for (int g = 0; g <= n; ++g) same &= g == p || up[at(g, p)] == other_up[at(g, p)];
+    return same;
+  }
 
   // The scores of this node on their way, while another one is worked on.
   DEVICE void prefetch() const {

@@ -3,8 +3,8 @@
 #include "chain.cuh"
 
 #if ON_GPU
-template <class In> DEVICE void write_to(In* row, int t, int, double v) { row[t] = (In)v; }
-template <class In> DEVICE void add_to(In* row, int t, int, double v) { row[t] += (In)v; }
+template <class In, class V> DEVICE void write_to(In* row, int t, int, V v) { row[t] = (In)v; }
+template <class In, class V> DEVICE void add_to(In* row, int t, int, V v) { row[t] += (In)v; }
 #else
 template <class In> DEVICE void write_to(In* row, int t, int tags, Pack v) {
   if (t + W <= tags) {
@@ -21,6 +21,9 @@ template <class In> DEVICE void add_to(In* row, int t, int tags, Pack v) { write
 // Derivative of log Z along all directions (order 0: log Z itself, of the part that was not shifted off).
 DEVICE double log_slope(Lin<double> z) { return log_of(z); }
 DEVICE double log_slope(Ext<Lin<double>> z) { return log_of(z); }
+#if ON_GPU
+DEVICE double log_slope(Short z) { return log_of(z); }
+#endif
 template <class D> DEVICE double log_slope(Dual<D> z) { return (z.b * z.a.inverse()).top(); }
 template <class D> DEVICE double log_slope(Ext<Dual<D>> z) { return log_slope(z.m); }
 
@@ -31,6 +34,14 @@ template <class In> struct Outputs {
   i64 count_place;  // 0: all places together
 };
 
+// Results are multiplied by a weight of any sign: as shares of log Z; or, of numbers that have no sign, at last.
+template <class S> DEVICE S share_of(S all, double weight) { return all.inverse().scaled(weight); }
+template <class T> DEVICE auto result(T v, double) { return v.top(); }
+#if ON_GPU
+DEVICE Short share_of(Short all, double) { return all.inverse(); }
+DEVICE float result(Short v, double weight) { return v.top() * (float)weight; }
+#endif
+
 // The way back. `load` as in Forward::run; there is no f.back unless the pairs are `fixed`, the same at all places.
 // False if out of range.
 template <class T, class In, class Load>
@@ -40,9 +51,13 @@ DEVICE bool run_back(Forward<T>& f, Room room, typename T::Scalar all, Outputs<I
   const int n = f.n, tags = f.tags, M = f.M;
   const i64 row = f.row, word = f.word;
   const Numbers<T> g = room.numbers<T>(n * word), b = room.numbers<T>(word);  // theta * b; all ways to the end
-  const S share = all.inverse().scaled(out.weight);
-  const double whole = wide ? 1. : all.primal().value(), last = f.scale[n - 1], loss = loss_of(tags);
+  const S share = share_of(all, out.weight);
+  const double whole = wide ? 1. : (double)all.primal().value(), last = f.scale[n - 1], loss = loss_of(tags);
   double absent = 0., missing = f.missing, exponent = 0., top = 1.;  // of g, as of a; missing: of a and g together
+  const auto to_scale = [](auto v, auto by) INLINED {
+    if constexpr (wide) return v;
+    else return v.scaled(by);
+  };
   for (int i = n - 1; i >= 0; --i) {
     const double k = wide || i == n - 1 ? 0. : exponent_of(top), factor = pow2(-k), before = exponent;
     const bool scored = i < n - 1 && i + 1 >= f.first();
@@ -51,23 +66,23 @@ DEVICE bool run_back(Forward<T>& f, Room room, typename T::Scalar all, Outputs<I
       load(i + 1 - f.first());
       if (!fixed) LANES(s, tags * M) {
         const S v = row_dot(f.psi, s * row, g, (i + 1) * word + s % M * row, tags);
-        b.put_cell(s % M * row + s / M, wide ? v : v.scaled(factor));
+        b.put_cell(s % M * row + s / M, to_scale(v, factor));
       }
       else all_dots(M, tags, g, [&](int y) { return (i + 1) * word + y * row; }, 1, f.back,
                [&](int y) { return y * tags * row; }, row, tags, [&](int y, int x, T v) {
-        b.put(y * row + x, wide ? v : v.scaled(splat<Pack>(factor)));
+        b.put(y * row + x, to_scale(v, splat<Pack>(factor)));
       });
     } else if (i < n - 1) {  // the first of three
       LANES(y, tags) {
         S sum = S::zero();
         ROLLED for (int c = 0; c < tags; ++c) sum = sum + g.cell(word + y * row + c);
-        b.put_cell(y, wide ? sum : sum.scaled(factor));
+        b.put_cell(y, to_scale(sum, factor));
       }
     }
     BARRIER();
     // shares of log Z: of a[i] * b, and of a[i] * psi * g[i + 1]
     S mine = share, pair = share;
-    if (!wide) {
+    if constexpr (!wide) {
       const double here = f.scale[i] + exponent - last, there = f.scale[i] + before - last;
       mine = mine.scaled(pow2(fmin(here, 1023.))), pair = pair.scaled(pow2(fmin(there, 1023.)));
       const double short_of = (absent * tags + loss) * factor + loss;
@@ -78,7 +93,7 @@ DEVICE bool run_back(Forward<T>& f, Room room, typename T::Scalar all, Outputs<I
       In* counts = out.counts + (i + 1 - f.first()) * out.count_place;
       ROWS_PACKS(s, tags * M, c, tags) {
         const T v = T::lift(f.a.cell(i * word + f.state(s / M, s % M))) * f.psi.get(s * row + c);
-        write_to(counts + (i64)s * tags, c, tags, (v * g.get((i + 1) * word + s % M * row + c) * pairs).top());
+        write_to(counts + (i64)s * tags, c, tags, result(v * g.get((i + 1) * word + s % M * row + c) * pairs, out.weight));
       }
       BARRIER();
     }
@@ -92,13 +107,13 @@ DEVICE bool run_back(Forward<T>& f, Room room, typename T::Scalar all, Outputs<I
         ways = T::pick(lanes_below(t, tags), ways, T::zero());
         sum.mac(f.a.get(i * word + at), ways);
         const T v = theta * ways;
-        if (!wide) {
+        if constexpr (!wide) {
           seen.see(v.value());
           if (scored) seen.see_growth(v.value(), theta.value() * (double)tags);
         }
         g.put(i * word + at, v);
       }
-      if (out.mu) write_to(out.mu + (i64)i * tags, t, tags, (sum.normal() * tag).top());
+      if (out.mu) write_to(out.mu + (i64)i * tags, t, tags, result(sum.normal() * tag, out.weight));
       if (scored && out.counts && !out.count_place)  // ready for the counts of all places together
         ROLLED for (int r = 0; r < M; ++r) {
           const i64 at = (i + 1) * word + r * row + t;
@@ -120,7 +135,7 @@ DEVICE bool run_back(Forward<T>& f, Room room, typename T::Scalar all, Outputs<I
     const int start = f.first() - 1;
     all_dots(tags * M, tags, f.a, [&](int s) { return start * word + f.state(s / M, s % M); }, word, g,
              [&](int s) { return (start + 1) * word + s % M * row; }, word, places, [&](int s, int c, T v) {
-      add_to(out.counts + (i64)s * tags, c, tags, (v * f.psi.get(s * row + c)).top());
+      add_to(out.counts + (i64)s * tags, c, tags, result(v * f.psi.get(s * row + c), out.weight));
     });
     BARRIER();
   }
@@ -135,7 +150,8 @@ template <class T, class In>
 DEVICE bool sum_chains(Given<In> unary, Given<In> pairs, Strides place, Outputs<In> out, double* work, int words, int most,
                        int tags, int trigrams, bool same, int& loaded) {
   const bool fixed = place.x == 0 && place.u == 0 && place.v == 0, both_ways = out.mu || out.counts;
-  const int mine = is_wide<T> ? SAFE : FAST;
+  typedef typename T::Scalar::Score One;
+  const int mine = is_wide<T> && takes_any_score<T> ? SAFE : FAST;
   Room room{work};
   Forward<T> f(room, tags, trigrams, most, both_ways);
   // what is kept of psi from one sentence to the next
@@ -144,12 +160,12 @@ DEVICE bool sum_chains(Given<In> unary, Given<In> pairs, Strides place, Outputs<
   // what the last sentence left, if that was the same; numbers of the other type lie elsewhere, and over it
   if (loaded != mine) loaded = NOTHING_YET;
   bool there = fixed && same && loaded == mine;
-  if (there) f.pair_shift = kept[0], f.pair_bad = kept[1] != 0.;
+  if (there) f.pair_shift = *(One*)kept, f.pair_bad = kept[1] != 0.;
   auto load = [&](int p) {
     if (there) return;
     f.load_pairs(pairs.at(p * place.x, p * place.u, p * place.v), both_ways && fixed);
     there = fixed, loaded = mine;
-    if (LEADER) kept[0] = f.pair_shift, kept[1] = f.pair_bad;
+    if (LEADER) *(One*)kept = f.pair_shift, kept[1] = f.pair_bad;
   };
   double shift = 0.;
   bool bad = (f.pair_bad && words > f.first()) || f.load_unary(unary, words);
@@ -158,6 +174,7 @@ DEVICE bool sum_chains(Given<In> unary, Given<In> pairs, Strides place, Outputs<
     bad = f.pair_bad && words > f.first();
     if (!bad && !done) return false;
   }
+  if (bad && !takes_any_score<T>) return false;
   if (bad) {  // poison: the caller may not have checked
     const In nan = (In)(infinity() - infinity());
     if (LEADER && out.value) *out.value = nan;
@@ -208,7 +225,7 @@ KERNEL chain(const In* unary, const In* pairs, const i64* lengths, const double*
       if (length == 0) { if (LEADER && out.value) *out.value = 0.; continue; }
       const Given<In> x = words.at(at, at, at), y = rows.at(b * pairs_sentence, b * u_sentence, b * v_sentence);
       BARRIER();
-      fast_then_safe<typename Derivative<Pack, order>::type>([&](auto numbers, bool) INLINED {
+      fast_then_safe<Tried<In, order>>([&](auto numbers, bool) INLINED {
         return sum_chains<ALGEBRA(numbers)>(x, y, place, out, mine, length, n, T, trigrams, same, loaded);
       });
     }

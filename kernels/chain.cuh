@@ -28,6 +28,9 @@
 
 template <class T> constexpr bool is_wide = false;
 template <class T> constexpr bool is_wide<Ext<T>> = true;
+#if ON_GPU
+template <> constexpr bool is_wide<Short> = true;
+#endif
 
 // W numbers, `step` apart from k on; lanes past the end become zero.
 template <class T> DEVICE T gather(Numbers<T> from, i64 k, i64 step, int lanes) {
@@ -111,7 +114,7 @@ DEVICE void all_dots(int rows, int n, const Numbers<T>& left, L l, i64 ls, const
 }
 
 #if ON_GPU
-DEVICE double highest(double v) { return v; }
+template <class X> DEVICE X highest(X v) { return v; }
 #else
 DEVICE double highest(Pack v) {
   double r = v[0];
@@ -138,41 +141,60 @@ struct Peaks {
 // e with 2^e <= x < 2^(e+1); x > 0
 DEVICE double exponent_of(double x) { return (double)((bits(x) >> 52) & 0x7ffLL) - 1023.; }
 
-template <class T, class In> DEVICE T weight_at(Given<In> g, i64 row, int t, int tags, double shift) {
-  const Pack none = splat<Pack>(-infinity());
-  Pack x = choose(lanes_below(t, tags), scores_at(g.x + row, t, tags), none);
-  Pack directions[2] = {Pack{}, Pack{}};
-  if (T::order > 0) directions[0] = choose(x > none, scores_at(g.u + row, t, tags), Pack{});
-  if (T::order > 1) directions[1] = choose(x > none, scores_at(g.v + row, t, tags), Pack{});
+template <class T, class In> DEVICE T weight_at(Given<In> g, i64 row, int t, int tags, typename T::Scalar::Score shift) {
+  typedef typename T::Score X;
+  X x = choose(lanes_below(t, tags), scores_at<X>(g.x + row, t, tags), forbidden<X>());
+  X directions[2] = {X{}, X{}};
+  if (T::order > 0) directions[0] = choose(some(x), scores_at<X>(g.u + row, t, tags), X{});
+  if (T::order > 1) directions[1] = choose(some(x), scores_at<X>(g.v + row, t, tags), X{});
   return T::weight(x - shift, directions);
 }
 
-// The greatest of a row of scores; bad if one is NaN or +inf.
-template <class In> DEVICE Best top_of_row(const In* row, int tags) {
-  const Pack none = splat<Pack>(-infinity());
-  Pack top = none;
-  Mask wrong = lanes_below(0, 0);
-  ROLLED for (int t = 0; t < tags; t += W) {
-    Pack x = choose(lanes_below(t, tags), scores_at(row, t, tags), none);
-    wrong |= (x != x) | (x == -none);
-    top = greater(x, top);
+// The greatest of a row of scores, or of several; bad if one is NaN or +inf.
+template <class One> struct Top {
+  One value;
+  int bad;
+  // What scores are shifted by: that it is too low is bad, too.
+  DEVICE One shift() {
+    const One by = some(value) ? value : One{};
+    bad |= too_low(by);
+    return by;
   }
-  return Best{highest(top), any(wrong)};
+};
+struct Sooner {
+  template <class One> DEVICE Top<One> operator()(Top<One> a, Top<One> b) const {
+    return Top<One>{a.value > b.value ? a.value : b.value, a.bad | b.bad};
+  }
+};
+#if ON_GPU
+template <class One, class Shuffle> DEVICE Top<One> by_words(Top<One> mine, Shuffle shuffle) {
+  return Top<One>{by_words(mine.value, shuffle), shuffle(mine.bad)};
 }
-
-struct Sooner { DEVICE Best operator()(Best a, Best b) const { return Best{fmax(a.value, b.value), a.index | b.index}; } };
+#endif
+template <class T, class In> DEVICE auto top_of_row(const In* row, int tags) {
+  typedef typename T::Score X;
+  X top = forbidden<X>();
+  Mask bad = lanes_below(0, 0);
+  ROLLED for (int t = 0; t < tags; t += W) {
+    const X x = choose(lanes_below(t, tags), scores_at<X>(row, t, tags), forbidden<X>());
+    bad |= wrong(x);
+    top = choose(x > top, x, top);
+  }
+  return Top<typename T::Scalar::Score>{highest(top), any(bad)};
+}
 
 // What is rounded to zero in one sum (of as many products as there are tags, a at most twice that) is less than this.
 DEVICE double loss_of(int tags) { return 3.560118173611522e-307 * tags * tags; }  // 2^-1018 each
 
 template <class T> struct Forward {
   typedef typename T::Scalar S;
+  typedef typename S::Score One;  // a score
   static constexpr bool wide = is_wide<T>;
   int tags, trigrams, M, n;  // M: rows of states, n: words
   i64 row, word;  // numbers in a row of tags, and in the states of a word
   Numbers<T> psi, back, theta, a;
-  double *shift, *scale, *lost;  // of each word: what its scores were shifted by, log2 of the scale of a, bound of loss
-  double pair_shift;
+  One *shift, pair_shift;  // what the scores of each word were shifted by, and those of the pairs
+  double *scale, *lost;    // of each word: log2 of the scale of a, bound of loss
   int pair_bad;
 
   DEVICE int first() const { return trigrams ? 2 : 1; }  // word whose tag is the first to be scored with those before
@@ -185,18 +207,18 @@ template <class T> struct Forward {
     if (both_ways) back = room.numbers<T>(tags * word);
     theta = room.numbers<T>(most * row);
     a = room.numbers<T>(most * word);
-    shift = room.doubles(most), scale = room.doubles(most), lost = room.doubles(most);
+    shift = (One*)room.doubles(most), scale = room.doubles(most), lost = room.doubles(most);
   }
 
   // psi from the scores of one place (or of all), and `back` if wanted.
   template <class In> APART void load_pairs(Given<In> pairs, bool both_ways) {
     const int rows = tags * M;
-    Best top{-infinity(), 0};
+    Top<One> top{forbidden<One>(), 0};
     BARRIER();
-    LANES(s, rows) top = Sooner{}(top, top_of_row(pairs.x + (i64)s * tags, tags));
+    LANES(s, rows) top = Sooner{}(top, top_of_row<T>(pairs.x + (i64)s * tags, tags));
     top = team_reduce(top, Sooner{});
-    pair_bad = top.index;
-    pair_shift = top.value > -infinity() ? top.value : 0.;
+    pair_shift = top.shift();
+    pair_bad = top.bad;
     if (pair_bad) return;
     ROWS_PACKS(s, rows, c, tags) {
       const T w = weight_at<T>(pairs, (i64)s * tags, c, tags, pair_shift);
@@ -223,9 +245,9 @@ template <class T> struct Forward {
     int bad = 0;
     BARRIER();
     LANES(i, n) {
-      const Best top = top_of_row(unary.x + (i64)i * tags, tags);
-      bad |= top.index;
-      shift[i] = top.value > -infinity() ? top.value : 0.;
+      Top<One> top = top_of_row<T>(unary.x + (i64)i * tags, tags);
+      shift[i] = top.shift();
+      bad |= top.bad;
     }
     bad = team_reduce(bad, Or{});
     if (bad) return 1;
@@ -253,13 +275,13 @@ template <class T> struct Forward {
   // Calls load(place) before the pairs of a place are needed, which it may have already. False where the plain numbers
   // ran out of range.
   template <class Load> DEVICE bool run(Load load, double& total_shift) {
-    total_shift = shift[0];
+    total_shift = nats(shift[0]);
     absent = missing = 0.;
     Peaks peak{Pack{}, splat<Pack>(1.)};
     PACKS(t, tags) {
       const T v = theta.get(t);
       a.put(t, v);
-      if (!wide) peak.see(v.value());
+      if constexpr (!wide) peak.see(v.value());
     }
     if (LEADER) scale[0] = 0.;
     if (!settle(0, peak, 1.)) return false;
@@ -268,13 +290,13 @@ template <class T> struct Forward {
       const double k = wide ? 0. : exponent_of(top), factor = pow2(-k);
       exponent += k;
       if (LEADER) scale[i] = exponent;
-      total_shift += shift[i];
+      total_shift += nats(shift[i]);
       const bool scored = i >= first();
       peak = Peaks{Pack{}, splat<Pack>(scored ? 0. : 1.)};
       auto write = [&](int y, int c, T ways) {
         const T t = theta.get(i * row + c);
         T v = ways * t;
-        if (!wide) {
+        if constexpr (!wide) {
           v = v.scaled(splat<Pack>(factor));
           peak.see(v.value());
           if (scored) peak.see_growth(v.value(), t.value() * (double)tags);
@@ -286,7 +308,7 @@ template <class T> struct Forward {
       } else {
         load(i - first());
         if (pair_bad) return true;
-        total_shift += pair_shift;
+        total_shift += nats(pair_shift);
         const i64 before = (i - 1) * word;
         all_dots(M, tags, a, [&](int y) { return before + y; }, M == 1 ? 1 : row, psi, [&](int y) { return y * row; },
                  word, tags, write);
@@ -306,6 +328,7 @@ template <class T> struct Forward {
 
   // Whether rounding to zero changed the total by nothing that matters.
   DEVICE bool proven(S all) const {
+    if constexpr (!takes_any_score<T>) return ::proven<T>(log_of(all), 0., n);
     return wide || (missing < ENOUGH && absent * tags * M < ENOUGH * all.primal().value());
   }
 };

@@ -39,9 +39,9 @@ KERNEL chain_topk(const In* unary, const In* pairs, const i64* lengths, i64* out
     BARRIER();
     LANES(r, k)
       for (int i = 0; i < n; ++i) out[((i64)r * B + b) * n + i] = -1;
-    LANES(i, length) bad |= top_of_row(x + (i64)i * T, T).index;
+    LANES(i, length) bad |= top_of_row<Max<Pack>>(x + (i64)i * T, T).bad;
     for (int p = 0; p < (pairs_place ? length - first : length > first ? 1 : 0); ++p)
-      LANES(s, (int)states) bad |= top_of_row(y + p * pairs_place + (i64)s * T, T).index;
+      LANES(s, (int)states) bad |= top_of_row<Max<Pack>>(y + p * pairs_place + (i64)s * T, T).bad;
     bad = team_reduce(bad, Or{});
     if (bad || length == 0) continue;
     for (int i = 0; i < length; ++i) {

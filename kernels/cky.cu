@@ -47,7 +47,7 @@ template <class T, class In> struct CkyOutside {
   }
 
   // The derivative by the score of a rule; one lane does one.
-  DEVICE double count(int r) const {
+  DEVICE auto count(int r) const {
     const Rules g = c.g;
     const int A = g.at[r], left = g.at[g.R + r], right = g.at[2 * g.R + r];
     T sum = T::zero();
@@ -56,8 +56,8 @@ template <class T, class In> struct CkyOutside {
       sum = sum.normal();
       if (left < g.T && right < g.T) break;
     }
-    const Pack x = (sum * c.rules.all(r)).top();
-    double total = 0.;
+    const auto x = (sum * c.rules.all(r)).top();
+    decltype(lane_of(x, 0)) total = 0;
     for (int l = 0; l < W; ++l) total += lane_of(x, l);
     return total;
   }
@@ -73,7 +73,7 @@ DEVICE bool sum_trees(Rules g, Parts<In> x, Parts<In> u, Parts<In> v, Results<In
   CkyOutside<T, In> outside(work, c);
   outside.run([&](int s, int d, int i, T value) {
     if (d > 1 && !spans) return;
-    const Pack y = value.top();
+    const auto y = value.top();
     for (int l = 0; l < W && i + l + d <= n; ++l) {
       if (d == 1) tags[(i64)(i + l) * g.T + s] = (In)lane_of(y, l);
       else spans[((i64)(i + l) * N + i + l + d - 1) * g.S + s] = (In)lane_of(y, l);

@@ -33,9 +33,9 @@ template <class In> struct Parts {
 };
 
 // p[i * step] for the pack at i; -inf from `end` on.
-template <class In> DEVICE Pack gather(const In* p, i64 step, int i, int end) {
+template <class X, class In> DEVICE X gather(const In* p, i64 step, int i, int end) {
 #if ON_GPU
-  return i < end ? (double)p[i * step] : -infinity();
+  return i < end ? score_of(p[i * step], X{}) : forbidden<X>();
 #else
   Pack x;
   for (int l = 0; l < W; ++l) x[l] = i + l < end ? (double)p[(i + l) * step] : -infinity();
@@ -44,28 +44,28 @@ template <class In> DEVICE Pack gather(const In* p, i64 step, int i, int end) {
 }
 
 template <class T, class In>
-DEVICE T weigh(const In* x, const In* u, const In* v, i64 from, i64 step, int i, int end, Pack base) {
-  const Pack score = gather(x + from, step, i, end), none = splat<Pack>(-infinity());
-  Pack directions[2] = {Pack{}, Pack{}};
-  if (T::order > 0 && u) directions[0] = choose(score > none, gather(u + from, step, i, end), Pack{});
-  if (T::order > 1 && v) directions[1] = choose(score > none, gather(v + from, step, i, end), Pack{});
+DEVICE T weigh(const In* x, const In* u, const In* v, i64 from, i64 step, int i, int end, typename T::Score base) {
+  typedef typename T::Score X;
+  const X score = gather<X>(x + from, step, i, end);
+  X directions[2] = {X{}, X{}};
+  if (T::order > 0 && u) directions[0] = choose(some(score), gather<X>(u + from, step, i, end), X{});
+  if (T::order > 1 && v) directions[1] = choose(some(score), gather<X>(v + from, step, i, end), X{});
   return T::weight(score - base, directions);
 }
 
-struct Greatest { DEVICE double operator()(double a, double b) const { return a > b ? a : b; } };
+struct Greatest { template <class X> DEVICE X operator()(X a, X b) const { return a > b ? a : b; } };
 
 // Scores looked at: the greatest, and whether one is NaN or +inf.
-struct Looked {
-  Pack top;
+template <class X> struct Looked {
+  X top;
   int bad;
-  DEVICE void look(Pack x) {
-    const Pack none = splat<Pack>(-infinity());
-    bad |= any((x != x) | (x == -none));
+  DEVICE void look(X x) {
+    bad |= any(wrong(x));
     top = choose(x > top, x, top);
   }
-  DEVICE double greatest() const {
-    double x = -infinity();
-    for (int l = 0; l < W; ++l) x = lane_of(top, l) > x ? lane_of(top, l) : x;
+  DEVICE auto greatest() const {
+    auto x = lane_of(top, 0);
+    for (int l = 1; l < W; ++l) x = lane_of(top, l) > x ? lane_of(top, l) : x;
     return x;
   }
 };
@@ -90,12 +90,15 @@ template <class T> struct Cells {
 
 template <class T, class In> struct CkyInside {
   typedef typename T::Scalar S_;
+  typedef typename T::Score Score;
+  typedef typename S_::Score One;  // of them
   Rules g;
   Parts<In> x, u, v;
   int N, n;
   Numbers<T> rules, roots;
   Cells<T> in;
-  double span_base, shift;  // shift: log Z - log Z'
+  One span_base;
+  double shift;  // log Z - log Z'
   int bad;
 
   DEVICE CkyInside(double*& work, Rules g, Parts<In> x, Parts<In> u, Parts<In> v, int N, int n)
@@ -107,48 +110,53 @@ template <class T, class In> struct CkyInside {
   // that a symbol is the parent, the left or the right of are at most 1, hence (Catalan numbers) all cells, and sums
   // around them.
   DEVICE void load(bool bounded) {
-    const Pack none = splat<Pack>(-infinity());
-    Looked all{none, 0};
+    const Score none = forbidden<Score>();
+    Looked<Score> all{none, 0};
     BARRIER();
-    PACKS(r, g.R) all.look(gather(x.rules, 1, r, g.R));
-    double rule_base = based(all);
+    PACKS(r, g.R) all.look(gather<Score>(x.rules, 1, r, g.R));
+    One rule_base = based(all);
     all.top = none;
-    PACKS(s, g.S) all.look(gather(x.roots, 1, s, g.S));
-    const double root_base = based(all);
+    PACKS(s, g.S) all.look(gather<Score>(x.roots, 1, s, g.S));
+    const One root_base = based(all);
     all.top = none;
     if (x.spans)
       for (int w = 2; w <= n; ++w)
         ROWS_PACKS(a, g.S - g.T, i, n + 1 - w)
-          all.look(gather(x.spans + (i64)(w - 1) * g.S + g.T + a, step(), i, n + 1 - w));
-    span_base = x.spans ? based(all) : 0.;
+          all.look(gather<Score>(x.spans + (i64)(w - 1) * g.S + g.T + a, step(), i, n + 1 - w));
+    span_base = x.spans ? based(all) : One{};
+    all.bad |= too_low(rule_base) | too_low(root_base) | too_low(span_base);
     double words = 0.;
     PACKS(i, n) {
       all.top = none;
-      for (int t = 0; t < g.T; ++t) all.look(gather(x.tags + t, g.T, i, n));
-      const Pack base = T::sums ? choose(all.top > none, all.top, Pack{}) : Pack{};
-      for (int l = 0; l < W; ++l) words += i + l < n ? lane_of(base, l) : 0.;
+      for (int t = 0; t < g.T; ++t) all.look(gather<Score>(x.tags + t, g.T, i, n));
+      const Score base = T::sums ? choose(some(all.top), all.top, Score{}) : Score{};
+      for (int l = 0; l < W; ++l) {
+        words += i + l < n ? nats(lane_of(base, l)) : 0.;
+        all.bad |= too_low(lane_of(base, l));
+      }
       for (int t = 0; t < g.T; ++t)
         in.put(t, 1, i, n, weigh<T>(x.tags, u.tags, v.tags, t, g.T, i, n, base));
     }
-    if (bounded) rule_base += log(4. * heaviest(rule_base));
-    PACKS(r, g.R) rules.put(r, weigh<T>(x.rules, u.rules, v.rules, 0, 1, r, g.R, splat<Pack>(rule_base)));
-    PACKS(s, g.S) roots.put(s, weigh<T>(x.roots, u.roots, v.roots, 0, 1, s, g.S, splat<Pack>(root_base)));
+    if constexpr (!any_range<T>)
+      if (bounded) rule_base += log(4. * heaviest(rule_base));
+    PACKS(r, g.R) rules.put(r, weigh<T>(x.rules, u.rules, v.rules, 0, 1, r, g.R, splat<Score>(rule_base)));
+    PACKS(s, g.S) roots.put(s, weigh<T>(x.roots, u.roots, v.roots, 0, 1, s, g.S, splat<Score>(root_base)));
     bad = team_reduce(all.bad, Or{});
-    shift = team_reduce(words, Plus{}) + root_base + (n - 1) * (rule_base + span_base);
+    shift = team_reduce(words, Plus{}) + nats(root_base) + (n - 1) * (nats(rule_base) + nats(span_base));
     BARRIER();
   }
 
   DEVICE i64 step() const { return ((i64)N + 1) * g.S; }  // from the span of a width at i to that at i + 1
 
-  static DEVICE double based(Looked all) {
-    if (!T::sums) return 0.;
-    const double top = team_reduce(all.greatest(), Greatest{});
-    return top > -infinity() ? top : 0.;
+  static DEVICE One based(Looked<Score> all) {
+    if (!T::sums) return One{};
+    const One top = team_reduce(all.greatest(), Greatest{});
+    return some(top) ? top : One{};
   }
 
   // The greatest sum of exp(score - base) over the rules with the same parent, left or right; at least 1.
   DEVICE double heaviest(double base) {
-    PACKS(r, g.R) unpack(rules.base + r, exp_in_range(gather(x.rules, 1, r, g.R) - base));
+    PACKS(r, g.R) unpack(rules.base + r, exp_in_range(gather<Pack>(x.rules, 1, r, g.R) - base));
     BARRIER();
     double most = 1.;
     LANES(k, 3 * g.S) {
@@ -165,7 +173,7 @@ template <class T, class In> struct CkyInside {
   DEVICE T span(int s, int w, int i) const {
     if (!x.spans) return T::one();
     const i64 from = (i64)(w - 1) * g.S + s;
-    return weigh<T>(x.spans, u.spans, v.spans, from, step(), i, n + 1 - w, splat<Pack>(span_base));
+    return weigh<T>(x.spans, u.spans, v.spans, from, step(), i, n + 1 - w, splat<Score>(span_base));
   }
 
   // The sum over all splits of w words from i on into left and right.
@@ -201,7 +209,7 @@ template <class T, class In> struct CkyInside {
 
   DEVICE Found fill(bool must_prove) {
     load(must_prove);
-    if (bad) return unfit();
+    if (bad) return unfit<T>();
     run();
     const double log_z = log_of(total().primal());
     return found(log_z, shift, !must_prove || enough(log_z));
@@ -210,6 +218,7 @@ template <class T, class In> struct CkyInside {
   // Whether doubles were enough after `load(true)`: a rounding to zero loses at most 2^-1022 of Z', for nothing around
   // it is above 1; there are at most 8 n^3 R of them. The rest is room for derivatives.
   DEVICE bool enough(double log_z) const {
+    if constexpr (any_range<T>) return proven<T>(log_z, 0., n);
     return log_z > -600. + 3. * log((double)n + 1.) + log((double)g.R + 1.);
   }
 };

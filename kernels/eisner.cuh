@@ -1,4 +1,4 @@
-// Eisner's algorithm (1996), the inside pass, over any number type.
+// Eisner's algorithm (1996), inside and outside, over any number type.
 //
 //   X(d, i)  span i..i+d about to get an arc between its ends:  sum_t R(t, i) * L(d-1-t, i+t+1)
 //   P(d, i)  with the arc i -> i+d:  w * X        Q(d, i)  with the arc i+d -> i:  w * X
@@ -55,7 +55,7 @@ template <class T> struct Inside {
     for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
   }
 
-  template <class In> DEVICE Range load(Given<In> arcs, int N, int n, double spread) {
+  template <class In> DEVICE Range load(Given<In> arcs, int N, int n, typename T::Score spread) {
     return load_weights<T>(arcs, N, n, spread, [&](int h, int m, T w) {
       double lanes[T::planes * W];
       w.store(lanes, W);
@@ -98,10 +98,53 @@ template <class T> struct Inside {
 
   template <class In> DEVICE Found fill(Given<In> arcs, int N, int n, int single_root, bool must_prove) {
     BARRIER();
-    const Range range = load(arcs, N, n, must_prove ? spread_for(n) : 0.);
-    if (range.bad) return unfit();
+    const Range range = load(arcs, N, n, spread_for<T>(n, must_prove));
+    if (range.bad) return unfit<T>();
     run(n, single_root);
     const double log_z = log_of(R.cell(n, 0).primal());
-    return found(log_z, range.shift, !must_prove || proven(log_z, range.log_bound, n));
+    return found(log_z, range.shift, !must_prove || proven<T>(log_z, range.log_bound, n));
+  }
+};
+
+// The outside pass: derivatives by the inside chart, each cell pulling from the spans that used it.
+template <class T> struct Outside {
+  Chart<T> R, L, X;
+  static constexpr int squares = 2;
+  DEVICE Outside(double* work, int n) {
+    const i64 size = T::planes * square_size(n);
+    R = first_half<T>(work, n), L = second_half<T>(work, n), X = first_half<T>(work + size, n);
+    for (int s = 0; s < squares; ++s) clear_pads<T>(work + s * size, n);
+  }
+
+  // put(d, i, right, v): v is the derivative by the span that is ended by the arc i -> i+d if right, else by i+d -> i, that
+  // by the whole being `one`
+  template <class Put> DEVICE void run(const Inside<T>& in, int n, int single_root, typename T::Scalar one, Put put) {
+    for (int d = n; d >= 1; --d) {
+      PACKS(i, n + 1 - d) {
+        T r = T::zero(), l = T::zero(), p = T::zero(), q = T::zero();
+        if (d == n) r = T::pick(lane_is(i, 0), T::lift(one), T::zero());
+        for (int e = 1; e <= n - d - i; ++e) {
+          r.mac(X.get(d + e, i), in.L.get(e - 1, i + d + 1));
+          l.mac(L.get(d + e, i), in.Q.get(e, i + d));
+          p.mac(R.get(d + e, i), in.R.get(e, i + d));
+        }
+        for (int s = 1; s < i + W && s <= n - d; ++s) {
+          r.mac(R.get(d + s, i - s), in.P.get(s, i - s));
+          l.mac(X.get(d + s, i - s), in.R.get(s - 1, i - s));
+          q.mac(L.get(d + s, i - s), in.L.get(s, i - s));
+        }
+        r = in.without_partial_root(r.normal(), d, i, n, single_root);
+        R.put(d, i, n, r);
+        p = (p + r).normal();
+        l = l.normal();
+        L.put(d, i, n, l);
+        q = (q + l).normal();
+        T x = in.A.get(d, i) * p;
+        X.put(d, i, n, x + in.Z.get(d, i) * q);
+        put(d, i, true, p);
+        put(d, i, false, q);
+      }
+      BARRIER();
+    }
   }
 };

@@ -10,7 +10,7 @@ KERNEL eisner_argmax(const In* arcs, const i64* lengths, i64* heads, double* wor
     Inside<Max<Pack>> in(work + SLOT * work_size, n);
     if (in.fill(Given<In>{arcs + b * N * N}, N, n, single_root, false).some)
       unwind<false>(n, to, stack, [&](int kind, int d, int i, int first, int last) {
-        return team_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, t).v; }).index;
+        return warp_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, t).v; }).index;
       });
   });
 }

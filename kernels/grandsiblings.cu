@@ -3,17 +3,16 @@
 #include "grandsiblings.cuh"
 
 // The outside pass: derivatives of log Z by the inside chart, each cell pulling from the spans that used it. Of P and Q
-// are kept those by the sum that A and Z multiply.
+// are kept those by the sum that A and Z multiply, in the place of these: each is read for its own cell alone.
 template <class T> struct GrandOutside {
   typedef typename T::Scalar S;
   Grid<T> R, L, P, Q, X;
-  double* marks;  // [2, n+1, row]: derivatives by the scores of the arcs of one width, to be summed over g
-  static constexpr int grids = 5;
-  DEVICE GrandOutside(double* work, int n) {
-    Grid<T>* all[grids] = {&R, &L, &P, &Q, &X};
+  double* marks;  // [2, n+1, row]: derivatives by the scores of the arcs of one width, to be summed over g; where tops were
+  static constexpr int grids = 3;
+  DEVICE GrandOutside(double* work, const GrandInside<T>& in, int n) : P(in.A), Q(in.Z), marks((double*)in.tops) {
+    Grid<T>* all[grids] = {&R, &L, &X};
     const i64 size = T::planes * grid_size(n);
     for (int k = 0; k < grids; ++k) *all[k] = grid<T>(work + k * size, n);
-    marks = work + grids * size;
   }
 
   static DEVICE S sum(const Grid<T>& a, int d, int i, int row) {
@@ -73,7 +72,7 @@ template <class T> struct GrandOutside {
         L.put(d, i, g, l);
         P.put(d, i, g, p * in.A.get(d, i, g));
         Q.put(d, i, g, q * in.Z.get(d, i, g));
-        const Pack to_right = (p * in.P.get(d, i, g)).top(), to_left = (q * in.Q.get(d, i, g)).top();
+        const auto to_right = (p * in.P.get(d, i, g)).top(), to_left = (q * in.Q.get(d, i, g)).top();
         unpack(marks + (i64)i * row + g, to_right);
         unpack(marks + (i64)(n + 1 + i) * row + g, to_left);
         for (int k = 0; k < W && g + k <= n; ++k) {
@@ -107,15 +106,16 @@ DEVICE bool sum_trees(GrandParts<In> scores, GrandParts<In> u, GrandParts<In> v,
   const Found z = fill(in, scores, u, v, N, n, single_root, must_prove);
   if (!results.take(z)) return z.enough;
   In *out = results.out[0], *beside = results.out[1], *under = results.out[2];
-  GrandOutside<T> outside(work + GrandInside<T>::doubles(n), n);
+  GrandOutside<T> outside(work + GrandInside<T>::doubles(n), in, n);
   BARRIER();
   outside.run(in, n,
-              [&](int h, int m, double x) { out[(i64)h * N + m] = (In)x; },
-              [&](int g, int h, int m, double x) { if (under) under[((i64)g * N + h) * N + m] = (In)x; },
-              [&](int h, int s, int m, double x) { if (beside && m > 0) beside[((i64)h * N + s) * N + m] = (In)x; });
+              [&](int h, int m, auto x) { out[(i64)h * N + m] = (In)x; },
+              [&](int g, int h, int m, auto x) { if (under) under[((i64)g * N + h) * N + m] = (In)x; },
+              [&](int h, int s, int m, auto x) { if (beside && m > 0) beside[((i64)h * N + s) * N + m] = (In)x; });
   return true;
 }
 
+// pass and unproven [B]: as in sentences.cuh.
 // order 0: logz [B], and if out is not null the probabilities of arcs [B, N, N] and, where not null, of siblings and of
 // grandparents [B, N, N, N]; order 1: their derivatives along u; order 2: those along u and v. A sentence without any
 // tree: -inf and zeros. Siblings, and parts of u and v, may be null: all zeros.
@@ -123,7 +123,7 @@ template <class In, int order>
 KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents, const In* u, const In* u_siblings,
                      const In* u_grandparents, const In* v, const In* v_siblings, const In* v_grandparents,
                      const i64* lengths, double* logz, In* out, In* beside, In* under, double* work, i64 work_size,
-                     int B, int N, int single_root) {
+                     int* unproven, int pass, int B, int N, int single_root) {
   double* mine = work + SLOT * work_size;
   const i64 square = (i64)N * N, cube = square * N;
   sum_each<order>(Results<In, 3>{logz, {out, beside, under}, {square, cube, cube}}, lengths, B, N,
@@ -132,7 +132,7 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
                          du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
                          dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);
     return sum_trees<ALGEBRA(numbers)>(scores, du, dv, results, mine, N, n, single_root, must_prove);
-  });
+  }, Passes{pass, unproven});
 }
 
 EXPORT_ORDERS(grandsiblings)

@@ -15,12 +15,6 @@
 #pragma once
 #include "siblings.cuh"
 
-#if ON_GPU
-DEVICE bool lane_in(bool m, int) { return m; }
-#else
-DEVICE bool lane_in(Mask m, int l) { return m[l] != 0; }
-#endif
-
 // The sum of all lanes.
 template <class T> DEVICE typename T::Scalar over_lanes(T v) {
   typedef typename T::Scalar S;
@@ -37,7 +31,6 @@ template <class T> DEVICE typename T::Scalar over_lanes(T v) {
 #endif
 }
 
-DEVICE int heads_row(int n) { return PAD ? (n + 8) / 8 * 8 : n + 1; }
 DEVICE i64 grid_size(int n) { return (i64)(n + 1) * (n + 2) / 2 * heads_row(n); }
 
 // Rows of numbers, one for each span, in the order of their widths and starts.
@@ -66,12 +59,14 @@ template <class In> struct GrandParts {
     return GrandParts{arcs ? arcs + b * N * N : nullptr, siblings ? siblings + b * cube : nullptr,
                       grandparents ? grandparents + b * cube : nullptr};
   }
-  DEVICE Pack beside(int h, int s, int m, int N) const { return Parts<In>{nullptr, siblings}.get(h, s, m, N); }
+  template <class X> DEVICE X beside(int h, int s, int m, int N) const {
+    return Parts<In>{nullptr, siblings}.template get<X>(h, s, m, N);
+  }
   // of an arc under g; a word under the root has no grandparent
-  DEVICE Pack arc_under(int g, int h, int m, int N) const {
-    Pack x = Pack{};
-    if (arcs) x = scores_at(arcs + (i64)h * N, m, N);
-    if (grandparents && h > 0) x = x + scores_at(grandparents + ((i64)g * N + h) * N, m, N);
+  template <class X> DEVICE X arc_under(int g, int h, int m, int N) const {
+    X x = X{};
+    if (arcs) x = scores_at<X>(arcs + (i64)h * N, m, N);
+    if (grandparents && h > 0) x = x + scores_at<X>(grandparents + ((i64)g * N + h) * N, m, N);
     return x;
   }
 };
@@ -85,12 +80,14 @@ DEVICE Mask may_be_under(int g, int h, int m, int n) {
 
 template <class T> struct GrandInside {
   typedef typename T::Scalar S;
+  typedef typename T::Score Score;
+  typedef typename S::Score Place;  // for one of them
   Grid<T> R, L, P, Q, X, A, Z;
   Triples<T> right, left;  // S and D
-  double* tops;            // [n+1, row]: of each arc h -> m, its best sibling
+  Place* tops;             // [2n+3, row]: the best sibling of each arc, its greatest score; what words are shifted by
   static constexpr int grids = 7;
   static DEVICE i64 doubles(int n) {
-    return T::planes * (grids * grid_size(n) + 2 * triples_size(n)) + (n + 1) * (i64)heads_row(n);
+    return T::planes * (grids * grid_size(n) + 2 * triples_size(n)) + (2 * n + 3) * (i64)heads_row(n);
   }
   DEVICE GrandInside(double* work, int n) {
     Grid<T>* all[grids] = {&R, &L, &P, &Q, &X, &A, &Z};
@@ -98,87 +95,67 @@ template <class T> struct GrandInside {
     for (int k = 0; k < grids; ++k) *all[k] = grid<T>(work + k * size, n);
     right = triples<T>(work + grids * size, n);
     left = triples<T>(work + grids * size + more, n);
-    tops = work + grids * size + 2 * more;
+    tops = (Place*)work + grids * size + 2 * more;
   }
 
-  // Stores the lanes of a mask, each at place(m + lane).
-  template <class Place> static DEVICE void scatter(T w, Mask valid, int m, Place place, i64 plane) {
-    double lanes[T::planes * W];
-    w.store(lanes, W);
-    for (int l = 0; l < W; ++l)
-      if (lane_in(valid, l))
-        for (int p = 0; p < T::planes; ++p) place(m + l)[p * plane] = lanes[p * W + l];
-  }
-
-  // A lane works on the same modifiers all the time. Weights of siblings are relative to the best of their arc.
+  // Weights of siblings are relative to the best of their arc.
   template <class In>
   DEVICE Range load(GrandParts<In> scores, GrandParts<In> u, GrandParts<In> v, int N, int n, int single_root,
-                    double spread) {
+                    Score spread) {
     Range mine{0., 0., 0};
-    const Pack none = splat<Pack>(-infinity());
+    const Score none = forbidden<Score>();
     const int row = heads_row(n);
-    const i64 plane = A.plane(), pairs_plane = right.plane();
-    ROWS_PACKS(k, (n + 1) * (n + 2) / 2, g, row) {
-      T::zero().store(A.base + spread_out<T>((i64)k * row + g), plane);
-      T::zero().store(Z.base + spread_out<T>((i64)k * row + g), plane);
-    }
-    BARRIER();
-    PACKS(m, n + 1) {
-      Pack top = none, base = Pack{}, sum = Pack{};
-      Mask bad = lanes_below(0, 0);
-      for (int h = 0; h <= n; ++h) {
-        Pack beside = none, under = none;
-        for (int s = 0; s <= n; ++s) {
-          const Pack x = choose(may_follow(h, s, m, n), scores.beside(h, s, m, N), none);
-          bad |= (x != x) | (x == -none);
-          if (!(single_root && h == 0 && s > 0)) beside = choose(x > beside, x, beside);
-        }
-        for (int g = 0; g <= n; ++g) {
-          const Pack x = choose(may_be_under(g, h, m, n), scores.arc_under(g, h, m, N), none);
-          bad |= (x != x) | (x == -none);
+    Place *both = tops + (i64)(n + 1) * row, *base = both + (i64)(n + 1) * row;
+    if (T::sums) {
+      ROWS_PACKS(h, n + 1, m, n + 1) {
+        const Score beside = best_sibling<Score>(
+            h, m, n, single_root, [&](int s) INLINED { return scores.template beside<Score>(h, s, m, N); });
+        Score under = none;
+        for (int g = 0; g <= (h > 0 ? n : 0); ++g) {
+          const Score x = choose(may_be_under(g, h, m, n), scores.template arc_under<Score>(g, h, m, N), none);
           under = choose(x > under, x, under);
         }
-        const Pack both = beside + under;
-        top = choose(both > top, both, top);
-        unpack(tops + (i64)h * row + m, T::sums ? choose(beside > none, beside, Pack{}) : Pack{});
+        unpack(tops + (i64)h * row + m, choose(some(beside), beside, Score{}));
+        unpack(both + (i64)h * row + m, beside + under);
+      }
+      BARRIER();
+      mine = bases_of_words<T>(both, row, n, spread, base);
+      BARRIER();
+    }
+    ROWS_PACKS(h, n + 1, m, n + 1) {
+      const Score best = T::sums ? pack(tops + (i64)h * row + m) : Score{}, shift = T::sums ? pack(base + m) : Score{};
+      Mask bad = lanes_below(0, 0);
+      auto weight = [&](Score score, Score less, bool counts, Score along_u, Score along_v) INLINED {
+        bad |= wrong(score);
+        const Score x = counts ? score - less : none;
+        Score directions[2] = {choose(some(x), along_u, Score{}), choose(some(x), along_v, Score{})};
+        return T::weight(x, directions);
+      };
+      for (int right = 0; right < 2; ++right) {
+        const Side side(right, h, m, n);
+        put_side<T>(side, right ? this->right : left, [&](int s, Mask read) INLINED {
+          return weight(choose(read, scores.template beside<Score>(h, s, m, N), none), best,
+                        !(single_root && h == 0 && s > 0),
+                        T::order > 0 ? u.template beside<Score>(h, s, m, N) : Score{},
+                        T::order > 1 ? v.template beside<Score>(h, s, m, N) : Score{});
+        });
+        const Grid<T>& to = right ? A : Z;
+        double *at[W], lanes[T::planes * W];
+        for (int k = side.first; k <= side.last; ++k)
+          at[k - m] = right ? to.at(k - h, h, 0) : to.at(h - k, k, 0);
+        for (int g = 0; g < row && side.first <= side.last; ++g) {
+          const Mask read = g <= n ? may_be_under(g, h, m, n) : lanes_below(0, 0);
+          T w = T::zero();
+          if (any(read))
+            w = weight(choose(read, scores.template arc_under<Score>(g, h, m, N) + best, none), shift, true,
+                       T::order > 0 ? u.template arc_under<Score>(g, h, m, N) : Score{},
+                       T::order > 1 ? v.template arc_under<Score>(g, h, m, N) : Score{});
+          w.store(lanes, W);
+          for (int k = side.first; k <= side.last; ++k)
+            for (int p = 0; p < T::planes; ++p) at[k - m][spread_out<T>(g) + p * to.plane()] = lanes[p * W + k - m];
+        }
       }
       mine.bad |= any(bad);
-      if (T::sums) base = choose(top > none, top, Pack{}) + spread;
-      for (int h = 0; h <= n; ++h) {
-        const Pack best = pack(tops + (i64)h * row + m);
-        Pack ways = Pack{}, ups = Pack{};
-        auto weight = [&](Pack x, Pack along_u, Pack along_v) {
-          Pack directions[2] = {choose(x > none, along_u, Pack{}), choose(x > none, along_v, Pack{})};
-          return T::weight(x, directions);
-        };
-        for (int s = 0; s <= n; ++s) {
-          const Mask valid = may_follow(h, s, m, n);
-          Pack x = choose(valid, scores.beside(h, s, m, N) - best, none);
-          if (single_root && h == 0 && s > 0) x = none;
-          const T w = weight(x, T::order > 0 ? u.beside(h, s, m, N) : Pack{},
-                             T::order > 1 ? v.beside(h, s, m, N) : Pack{});
-          if (T::sums) ways += w.value();
-          auto place = [&](int k) { return h < k ? right.at(k - h, s - h, h) : left.at(h - k, h - s, k); };
-          scatter(w, valid, m, place, pairs_plane);
-        }
-        for (int g = 0; g <= n; ++g) {
-          const Mask valid = may_be_under(g, h, m, n);
-          const Pack x = choose(valid, scores.arc_under(g, h, m, N) + best - base, none);
-          const T w = weight(x, T::order > 0 ? u.arc_under(g, h, m, N) : Pack{},
-                             T::order > 1 ? v.arc_under(g, h, m, N) : Pack{});
-          if (T::sums) ups += w.value();
-          scatter(w, valid, m, [&](int k) { return h < k ? A.at(k - h, h, g) : Z.at(h - k, k, g); }, plane);
-        }
-        sum += ways * ups;
-      }
-      if (m == 0)  // arcs to the root: none, but S and D are to be numbers
-        for (int d = 1; d <= n; ++d)
-          for (int t = 0; t < d; ++t) S::zero().store(left.at(d, t, 0), pairs_plane);
-      for (int l = 0; T::sums && l < W; ++l)
-        if (m + l >= 1 && m + l <= n) {
-          mine.shift += lane_of(base, l);
-          mine.log_bound += log(fmax(1., lane_of(sum, l)));
-        }
     }
     return team_reduce(mine, Plus{});
   }
@@ -188,9 +165,8 @@ template <class T> struct GrandInside {
   DEVICE S row_left(int d, int t, int i) const { return left.cell(d, t, i); }
   DEVICE S whole(int n) const { return R.cell(n, 0, 0); }
 
-  static DEVICE double ways(double n) { return 0.5 * n * n * (n + 1.); }
   static DEVICE bool enough(double log_z, Range range, int n) {
-    return proven(log_z - log((double)n + 1.), range.log_bound, n);
+    return proven<T>(any_range<T> ? log_z : log_z - log((double)n + 1.), range.log_bound, n);
   }
 
   DEVICE void run(int n) {

@@ -4,7 +4,10 @@
 //
 //   SENTENCES(b, B)  the sentences of this team         SLOT       which team this is (its workspace)
 //   LANES(i, n)      i = 0..n-1, shared out             PACKS(i,n) the same in steps of a pack of W lanes
+//   LONG_LANES(i, n) the same where n may be 2^31 or more: all triples of 1290 nodes
 //   ROWS_PACKS(i, rows, j, n)  every row i and pack j of it
+//   ROWS(i, n)       i = 0..n-1, each taken by a warp   WARP_LANES(i, n), WARP_PACKS(i, n)  shared out in each warp
+//   IN_FIRST_WARP    where one warp does                WARP_BARRIER()  between its loops
 //   BARRIER()        between loops                      LEADER     true in one lane
 //   LANE_NUMBER      this lane, for storage of its own
 #pragma once
@@ -32,9 +35,15 @@ typedef bool Mask;
 #define SENTENCES(b, B) for (int b = blockIdx.x; b < (B); b += gridDim.x)
 #define SLOT ((i64)blockIdx.x)
 #define LANES(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
+#define LONG_LANES(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)
 #define PACKS(i, n) LANES(i, n)
 #define ROWS_PACKS(i, rows, j, n) LANES(flat_, (rows) * (n)) if (const int i = flat_ / (n), j = flat_ % (n); true)
+#define ROWS(i, n) for (int i = threadIdx.x / 32; i < (n); i += blockDim.x / 32)
+#define WARP_LANES(i, n) for (int i = threadIdx.x % 32; i < (n); i += 32)
+#define WARP_PACKS(i, n) WARP_LANES(i, n)
 #define BARRIER() __syncthreads()
+#define WARP_BARRIER() __syncwarp()
+#define IN_FIRST_WARP (threadIdx.x < 32)
 #define LEADER (threadIdx.x == 0)
 #define LANE_NUMBER ((i64)threadIdx.x)
 #define EXPORT(name, ...)
@@ -76,9 +85,15 @@ static thread_local Team team;
 #define SENTENCES(b, B) for (int b; (b = team.next->fetch_add(1, std::memory_order_relaxed)) < (B);)
 #define SLOT ((i64)team.slot)
 #define LANES(i, n) for (int i = 0; i < (n); ++i)
+#define LONG_LANES(i, n) for (i64 i = 0; i < (n); ++i)
 #define PACKS(i, n) for (int i = 0; i < (n); i += W)
 #define ROWS_PACKS(i, rows, j, n) for (int i = 0; i < (rows); ++i) PACKS(j, n)
+#define ROWS(i, n) LANES(i, n)
+#define WARP_LANES(i, n) LANES(i, n)
+#define WARP_PACKS(i, n) PACKS(i, n)
 #define BARRIER()
+#define WARP_BARRIER()
+#define IN_FIRST_WARP true
 #define LEADER true
 #define LANE_NUMBER ((i64)0)
 
@@ -92,7 +107,7 @@ template <class M> DEVICE Pack choose(M m, Pack a, Pack b) { return (Mask)m ? a 
 DEVICE Pack pack(const double* p) { Pack v; std::memcpy(&v, p, sizeof v); return v; }
 DEVICE void unpack(double* p, Pack v) { std::memcpy(p, &v, sizeof v); }
 DEVICE void unpack(double* p, double v) { *p = v; }
-template <class V> DEVICE V splat(double x) { return V{} + x; }
+template <class V> DEVICE V splat(double x) { return x - V{}; }
 DEVICE PackBits lane_numbers(int i) {
   PackBits v;
   for (int l = 0; l < W; ++l) v[l] = i + l;
@@ -122,20 +137,40 @@ template <class... A, void (*F)(A...)> struct Entry<F> {
   EXPORT(name##_##type##_0, name<type, 0>) EXPORT(name##_##type##_1, name<type, 1>) EXPORT(name##_##type##_2, name<type, 2>)
 #define EXPORT_ORDERS(name) EXPORT_TYPE_ORDERS(name, float) EXPORT_TYPE_ORDERS(name, double)
 
-// Reductions over the whole team; every lane gets the result.
+struct Best { double value; int index; };
+
+// Reductions over each warp; all of its lanes get the result. Warps that reduce the same need no barrier for it.
+#if ON_GPU
+template <class T, class Shuffle> DEVICE T by_words(T mine, Shuffle shuffle) {
+  static_assert(sizeof(T) % 4 == 0, "shuffled by words");
+  union { T all; int word[sizeof(T) / 4]; } as{mine};
+#pragma unroll
+  for (unsigned k = 0; k < sizeof(T) / 4; ++k) as.word[k] = shuffle(as.word[k]);
+  return as.all;
+}
+template <class Shuffle> DEVICE Best by_words(Best mine, Shuffle shuffle) {  // without what fills it up to 16 bytes
+  return Best{by_words(mine.value, shuffle), shuffle(mine.index)};
+}
+#endif
+template <class T, class Op> DEVICE T warp_reduce(T mine, Op op) {
+#if ON_GPU
+#pragma unroll
+  for (int by = 16; by > 0; by /= 2)
+    mine = op(mine, by_words(mine, [&](int word) { return __shfl_down_sync(~0u, word, by); }));
+  mine = by_words(mine, [](int word) { return __shfl_sync(~0u, word, 0); });
+#endif
+  return mine;
+}
+
+// Reductions over the whole team; every lane gets the result. What was written before can be read after.
 template <class T, class Op> DEVICE T team_reduce(T mine, Op op) {
 #if ON_GPU
-  __shared__ T part[BLOCK];
+  __shared__ T part[BLOCK / 32];
+  mine = warp_reduce(mine, op);
+  WARP_LANES(first, 1) part[threadIdx.x / 32] = mine;
   BARRIER();
-  part[threadIdx.x] = mine;
-  BARRIER();
-  for (int width = blockDim.x; width > 1;) {
-    int half = (width + 1) / 2;
-    if (threadIdx.x + half < width) part[threadIdx.x] = op(part[threadIdx.x], part[threadIdx.x + half]);
-    BARRIER();
-    width = half;
-  }
   mine = part[0];
+  for (int warp = 1; warp < blockDim.x / 32; ++warp) mine = op(mine, part[warp]);
   BARRIER();
 #endif
   return mine;
@@ -145,7 +180,6 @@ template <class T, class Op> DEVICE T team_reduce(T mine, Op op) {
 template <class T> DEVICE T team_broadcast(T leaders) {
 #if ON_GPU
   __shared__ T told;
-  BARRIER();
   if (LEADER) told = leaders;
   BARRIER();
   leaders = told;
@@ -158,8 +192,6 @@ template <class T> DEVICE T team_broadcast(T leaders) {
 struct Plus { template <class T> DEVICE T operator()(T a, T b) const { return a + b; } };
 struct Or { DEVICE int operator()(int a, int b) const { return a | b; } };
 
-struct Best { double value; int index; };
-
 struct Better {
   DEVICE Best operator()(Best a, Best b) const {
     bool second = a.index < 0 || (b.index >= 0 && (b.value > a.value || (b.value == a.value && b.index < a.index)));
@@ -167,12 +199,16 @@ struct Better {
   }
 };
 
-// First index in [lo, hi) with the greatest value(index); -1 if none is above -inf.
+// First index in [lo, hi) with the greatest value(index); -1 if none is above -inf. By the team, or by each warp.
 template <class F> DEVICE Best team_argmax(int lo, int hi, F value) {
   Best best{-infinity(), -1};
-  LANES(k, hi - lo) {
-    double v = value(lo + k);
-    if (v > best.value) best = Best{v, lo + k};
-  }
+  LANES(k, hi - lo)
+    if (const double v = value(lo + k); v > best.value) best = Best{v, lo + k};
   return team_reduce(best, Better{});
+}
+template <class F> DEVICE Best warp_argmax(int lo, int hi, F value) {
+  Best best{-infinity(), -1};
+  WARP_LANES(k, hi - lo)
+    if (const double v = value(lo + k); v > best.value) best = Best{v, lo + k};
+  return warp_reduce(best, Better{});
 }

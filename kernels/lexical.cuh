@@ -18,8 +18,11 @@
 DEVICE bool something(Lin<double> x) { return x.v != 0; }
 DEVICE bool something(Ext<Lin<double>> x) { return x.m.v != 0; }
 DEVICE bool something(Max<double> x) { return x.v > -infinity(); }
+#if ON_GPU
+DEVICE bool something(Short x) { return x.m != 0; }
+#endif
 
-struct Greater { DEVICE double operator()(double a, double b) const { return a > b ? a : b; } };
+struct Greater { template <class X> DEVICE X operator()(X a, X b) const { return a > b ? a : b; } };
 
 #if ON_GPU
 DEVICE int lowest_bit(u64 x) { return __ffsll((i64)x) - 1; }
@@ -61,6 +64,7 @@ template <class In> struct Lexicon {
 
 template <class T> struct LexicalInside {
   typedef typename T::Scalar S;
+  typedef typename S::Score One;  // a score
   Rules g;
   Numbers<T> chart, heads, mods, rule, root;  // heads [h, m] and mods [m, h]: the weights of arcs
   u64 *starts, *ends;
@@ -107,55 +111,54 @@ template <class T> struct LexicalInside {
       mods.put_cell(k, S::zero());
     }
     BARRIER();
-    Range range = load_weights<T>(Given<In>{scores.arcs}, N, n, 0.,
+    Range range = load_weights<T>(Given<In>{scores.arcs}, N, n, typename T::Score{},
                                   [&](int h, int m, T w) { heads.put((i64)h * row + m, w); });
     BARRIER();
     LANES(k, n * n) mods.put_cell((i64)(1 + k / n) * row + 1 + k % n, heads.cell((i64)(1 + k % n) * row + 1 + k / n));
 
     Range mine{0., 0., 0};
-    double top = -infinity();
-    LANES(A, g.symbols) {
-      double best = -infinity(), sum = 0.;
-      for (int k = g.first(Rules::PARENT, A); k < g.first(Rules::PARENT, A + 1); ++k) {
-        const double x = (double)scores.rules[g.entry(Rules::PARENT, k)[3]];
-        mine.bad |= x != x || x == infinity();
-        best = fmax(best, x);
+    // The greatest of scores, looked at; and with `whole`, where range matters, the log of the sum of all exponentials.
+    auto greatest = [&](int first, int last, bool whole, auto score) INLINED {
+      One best = forbidden<One>();
+      for (int k = first; k < last; ++k) {
+        const One x = score_of(score(k), One{});
+        mine.bad |= wrong(x);
+        best = x > best ? x : best;
       }
-      if (!T::sums || !(best > -infinity())) continue;
-      for (int k = g.first(Rules::PARENT, A); k < g.first(Rules::PARENT, A + 1); ++k)
-        sum += exp((double)scores.rules[g.entry(Rules::PARENT, k)[3]] - best);
-      top = fmax(top, best + log(sum));
-    }
+      if constexpr (takes_any_score<T>)
+        if (whole && some(best)) {
+          double sum = 0.;
+          for (int k = first; k < last; ++k) sum += exp((double)score(k) - best);
+          best = best + log(sum);
+        }
+      return best;
+    };
+    auto weight = [&](In x, One base) INLINED { return S::weight(score_of(x, One{}) - base, nullptr); };
+    const double each = log(4.), spread = must_prove && !any_range<T> ? fmax(0., each - 600. / n) : 0.;
+    One top = forbidden<One>();
+    LANES(A, g.symbols)
+      top = Greater{}(greatest(g.first(Rules::PARENT, A), g.first(Rules::PARENT, A + 1), T::sums,
+                               [&](int k) { return scores.rules[g.entry(Rules::PARENT, k)[3]]; }), top);
     top = team_reduce(top, Greater{});
-    const double each = log(4.), spread = must_prove ? fmax(0., each - 600. / n) : 0.;
-    const double by_rule = T::sums ? (top > -infinity() ? top : 0.) + spread : 0.;
-    LANES(r, g.rules) rule.put_cell(r, S::weight((double)scores.rules[r] - by_rule, nullptr));
+    One by_rule = T::sums && some(top) ? top : One{};
+    if constexpr (T::sums && !any_range<T>) by_rule += spread;
+    LANES(r, g.rules) rule.put_cell(r, weight(scores.rules[r], by_rule));
 
-    double best = -infinity(), sum = 0.;
-    for (int A = 0; A < g.symbols; ++A) {
-      const double x = (double)scores.roots[A];
-      mine.bad |= x != x || x == infinity();
-      best = fmax(best, x);
-    }
-    for (int A = 0; T::sums && best > -infinity() && A < g.symbols; ++A) sum += exp((double)scores.roots[A] - best);
-    const double by_root = T::sums && best > -infinity() ? best + log(sum) : 0.;
-    LANES(A, g.symbols) root.put_cell(A, S::weight((double)scores.roots[A] - by_root, nullptr));
+    const One best = greatest(0, g.symbols, T::sums, [&](int A) { return scores.roots[A]; });
+    const One by_root = T::sums && some(best) ? best : One{};
+    LANES(A, g.symbols) root.put_cell(A, weight(scores.roots[A], by_root));
 
     LANES(k, n) {
       const In* x = scores.tags + (i64)k * g.tags;
-      double most = -infinity();
-      for (int t = 0; t < g.tags; ++t) {
-        const double y = (double)x[t];
-        mine.bad |= y != y || y == infinity();
-        most = fmax(most, y);
-      }
-      const double base = T::sums && most > -infinity() ? most : 0.;
-      for (int t = 0; t < g.tags; ++t)
-        chart.put_cell(row_of(k + 1, k + 1, t) + k + 1, S::weight((double)x[t] - base, nullptr));
-      mine.shift += base;
+      const One most = greatest(0, g.tags, false, [&](int t) { return x[t]; });
+      const One base = T::sums && some(most) ? most : One{};
+      for (int t = 0; t < g.tags; ++t) chart.put_cell(row_of(k + 1, k + 1, t) + k + 1, weight(x[t], base));
+      mine.shift += nats(base);
+      mine.bad |= too_low(base);
     }
+    mine.bad |= too_low(by_rule) | too_low(by_root);
     range = range + team_reduce(mine, Plus{});
-    range.shift += (n - 1.) * by_rule + by_root;
+    range.shift += (n - 1.) * nats(by_rule) + nats(by_root);
     range.log_bound = n * each - (n - 1.) * spread;
     return range;
   }
@@ -228,7 +231,7 @@ template <class T> struct LexicalInside {
   template <class In> DEVICE Found fill(Lexicon<In> scores, int N, bool must_prove) {
     BARRIER();
     const Range range = load(scores, N, must_prove);
-    if (range.bad) return unfit();
+    if (range.bad) return unfit<T>();
     BARRIER();
     run();
     z = whole();
@@ -237,6 +240,7 @@ template <class T> struct LexicalInside {
   }
   // As in weights.cuh, for roundings of all the sums here; a product of rules and rows has up to R of them around it.
   DEVICE bool enough(double log_share) const {
+    if constexpr (any_range<T>) return proven<T>(log_share, 0., n);
     return log_share > -600. + 4. * log((double)n + 1.) + 2. * log((double)g.rules + 1.);
   }
 };

@@ -56,7 +56,7 @@ DEVICE bool is_tree(const i64* heads, int n, int single_root, int* seen) {
 // First of the greatest in row[lo..hi).
 DEVICE Best row_argmax(const double* row, int lo, int hi) {
 #if ON_GPU
-  return team_argmax(lo, hi, [&](int u) { return row[u]; });
+  return warp_argmax(lo, hi, [&](int u) { return row[u]; });
 #else
   Best best{-infinity(), -1};
   int u = lo;
@@ -77,47 +77,58 @@ DEVICE Best row_argmax(const double* row, int lo, int hi) {
 #endif
 }
 
-// The contraction. Returns false if there is no tree.
-template <class In>
-DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w, i64* heads) {
-  int *component = w.ints, *node = component + N, *path = node + N, *place = path + N, *done = place + N,
-      *parent = done + N, *tail = parent + 2 * N, *entry = tail + 2 * N;  // by node of the contraction forest
+// What a contraction keeps of the nodes.
+struct Components {
   // component[u]: the row that u belongs to; node[v]: forest node of row v; place[v]: 1 + v's position on the path
+  int *component, *node, *path, *place, *done;
+  int *parent, *tail, *entry;  // by node of the contraction forest
+  DEVICE Components(int* ints, int N)
+      : component(ints), node(ints + N), path(ints + 2 * N), place(ints + 3 * N), done(ints + 4 * N),
+        parent(ints + 5 * N), tail(ints + 7 * N), entry(ints + 9 * N) {}
+};
+template <class In> DEVICE void start_contraction(const In* scores, int N, int n, MstWork w, Components now) {
   LANES(v, n + 1) {
-    component[v] = node[v] = v;
-    place[v] = 0;
-    done[v] = v == 0;
+    now.component[v] = now.node[v] = v;
+    now.place[v] = 0;
+    now.done[v] = v == 0;
   }
-  LANES(x, 2 * n + 1) parent[x] = -1;
-  for (int v = 1; v <= n; ++v)
-    LANES(u, n + 1) {
+  LANES(x, 2 * n + 1) now.parent[x] = -1;
+  ROWS(k, n)
+    WARP_LANES(u, n + 1) {
+      const int v = k + 1;
       w.in[(i64)v * N + u] = u == v ? -infinity() : (double)scores[(i64)u * N + v];
       w.to[(i64)v * N + u] = v;
     }
   BARRIER();
+}
+
+// The contraction, by one warp. Returns false if there is no tree.
+DEVICE bool contract(int N, int n, int single_root, MstWork w, Components now, i64* heads) {
+  int *component = now.component, *node = now.node, *path = now.path, *place = now.place, *done = now.done,
+      *parent = now.parent, *tail = now.tail, *entry = now.entry;
   int forest = n + 1, roots = 0;
   for (int start = 1; start <= n; ++start) {
     int v = component[start], length = 0;
     if (done[v]) continue;
-    BARRIER();
+    WARP_BARRIER();
     if (LEADER) path[length] = v, place[v] = length + 1;
     ++length;
     for (;;) {
-      BARRIER();
+      WARP_BARRIER();
       const double* row = w.in + (i64)v * N;
       Best best = row_argmax(row, single_root ? 1 : 0, n + 1);
       if (best.index < 0 && single_root && row[0] > -infinity()) best = Best{row[0], 0};
       if (best.index < 0) return false;
-      BARRIER();
+      WARP_BARRIER();
       const int u = best.index, c = component[u], position = u > 0 ? place[c] : 0;
       const bool ends = u == 0 || done[c];
       if (LEADER) tail[node[v]] = u, entry[node[v]] = w.to[(i64)v * N + u];
-      LANES(x, n + 1) w.in[(i64)v * N + x] -= best.value;  // what it costs to take another arc instead
-      BARRIER();
+      WARP_LANES(x, n + 1) w.in[(i64)v * N + x] -= best.value;  // what it costs to take another arc instead
+      WARP_BARRIER();
       if (ends) {  // the whole path hangs on the root
         roots += u == 0;
-        LANES(k, length) { done[path[k]] = 1; place[path[k]] = 0; }
-        BARRIER();
+        WARP_LANES(k, length) { done[path[k]] = 1; place[path[k]] = 0; }
+        WARP_BARRIER();
         break;
       }
       if (position == 0) {  // one step further back
@@ -129,7 +140,7 @@ DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w,
       // a cycle: rows path[position-1 .. length-1] become row c
       for (int k = position; k < length; ++k) {
         const int r = path[k];
-        LANES(x, n + 1) {
+        WARP_LANES(x, n + 1) {
           const double other = w.in[(i64)r * N + x];
           if (other > w.in[(i64)c * N + x]) {
             w.in[(i64)c * N + x] = other;
@@ -137,24 +148,24 @@ DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w,
           }
         }
       }
-      BARRIER();
-      LANES(k, length - position + 1) {
+      WARP_BARRIER();
+      WARP_LANES(k, length - position + 1) {
         const int r = path[position - 1 + k];
         parent[node[r]] = forest;
         if (k > 0) place[r] = -1;
       }
-      BARRIER();
-      LANES(x, n + 1) {
+      WARP_BARRIER();
+      WARP_LANES(x, n + 1) {
         const int cx = component[x];
         if (cx == c || place[cx] < 0) {
           component[x] = c;
           w.in[(i64)c * N + x] = -infinity();
         }
       }
-      BARRIER();
-      LANES(k, length - position) place[path[position + k]] = 0;
+      WARP_BARRIER();
+      WARP_LANES(k, length - position) place[path[position + k]] = 0;
       if (LEADER) node[c] = forest;
-      BARRIER();
+      WARP_BARRIER();
       ++forest;
       length = position;
       v = c;
@@ -170,7 +181,6 @@ DEVICE bool contract(const In* scores, int N, int n, int single_root, MstWork w,
     }
     for (int m = 1; m <= n; ++m) heads[m] = tail[m];
   }
-  BARRIER();
   return true;
 }
 
@@ -180,5 +190,7 @@ DEVICE bool arborescence(const In* scores, int N, int n, int single_root, MstWor
   const int bad = best_heads(scores, N, n, heads);
   if (bad) return false;
   if (is_tree(heads, n, single_root, w.ints)) return true;
-  return contract(scores, N, n, single_root, w, heads);
+  const Components components(w.ints, N);
+  start_contraction(scores, N, n, w, components);
+  return team_broadcast(IN_FIRST_WARP && contract(N, n, single_root, w, components, heads));
 }

@@ -5,9 +5,11 @@
 //   Dual<T>    a + b*eps, eps^2 = 0              directional derivatives; Dual<Dual<T>> for second ones
 //   Ext<T>     m * 2^e, m one of those above     the same to any range of scores
 //   Max<V>     (max, +)                          the best tree
+//   Short      m * 2^e, both integers            sums for scores in float32 on most GPUs: short.cuh
 //
-// V is a double or a pack of doubles. A number lies in memory as `planes` doubles, `plane` apart: one after the other
-// on a GPU (one pointer does for all of them), an array each on a CPU (for packs).
+// V is a double or a pack of doubles, and so is a Score, which weights are made of; of Short V is a float. A number lies in
+// memory as `planes` times eight bytes, `plane` apart: one after the other on a GPU (one pointer does for all of them), an
+// array each on a CPU (for packs).
 #pragma once
 #include "lanes.cuh"
 
@@ -18,6 +20,14 @@ DEVICE constexpr i64 plane_of(i64) { return 1; }                                
 template <class T> DEVICE i64 spread_out(i64 numbers) { return numbers; }
 DEVICE i64 plane_of(i64 numbers) { return numbers; }
 #endif
+
+// Scores, which may be -inf; NaN and +inf are wrong.
+template <class X> DEVICE X forbidden() { return splat<X>(-infinity()); }
+template <class X> DEVICE auto some(X x) { return x > splat<X>(-infinity()); }
+template <class X> DEVICE auto wrong(X x) { return (x != x) | (x == splat<X>(infinity())); }
+template <class In> DEVICE double score_of(In x, double) { return (double)x; }
+DEVICE bool too_low(double) { return false; }
+DEVICE double nats(double x) { return x; }
 
 // 2^e for whole e, 0 below -1022; e at most 1023
 template <class V> DEVICE V pow2(V e) {
@@ -65,8 +75,12 @@ template <class V> DEVICE V exp_in_range(V x) {
   return choose(x > low, p.m * pow2(p.e), V{});
 }
 
+#if !ON_GPU
+#include "exp_packs.cuh"  // the same for packs, in half the time
+#endif
+
 template <class V_> struct Lin {
-  typedef V_ V;
+  typedef V_ V, Score;
   typedef Lin<double> Scalar;
   static constexpr int planes = 1, order = 0;
   static constexpr bool sums = true;
@@ -97,7 +111,7 @@ template <class V_> struct Lin {
 };
 
 template <class V_> struct Max {
-  typedef V_ V;
+  typedef V_ V, Score;
   typedef Max<double> Scalar;
   static constexpr int planes = 1, order = 0;
   static constexpr bool sums = false;
@@ -118,7 +132,7 @@ template <class V_> struct Max {
 };
 
 template <class T> struct Dual {
-  typedef typename T::V V;
+  typedef typename T::V V, Score;
   typedef Dual<typename T::Scalar> Scalar;
   static constexpr int planes = 2 * T::planes, order = 1 + T::order;
   static constexpr bool sums = true;
@@ -134,7 +148,7 @@ template <class T> struct Dual {
   DEVICE Dual operator+(Dual o) const { return Dual{a + o.a, b + o.b}; }
   DEVICE Dual scaled(V s) const { return Dual{a.scaled(s), b.scaled(s)}; }
   DEVICE Dual inverse() const { T r = a.inverse(); return Dual{r, (b * r * r).scaled(splat<V>(-1.))}; }
-  DEVICE Dual normal() const { return *this; }
+  DEVICE Dual normal() const { return Dual{a.normal(), b.normal()}; }
   DEVICE V value() const { return a.value(); }
   DEVICE V top() const { return b.top(); }                // coefficient of all the eps together
   DEVICE auto primal() const { return a.primal(); }       // without any eps
@@ -151,7 +165,7 @@ template <class T> struct Dual {
 constexpr double NOTHING = -1e300;  // exponent of zero, below any other
 
 template <class T> struct Ext {
-  typedef typename T::V V;
+  typedef typename T::V V, Score;
   typedef Ext<typename T::Scalar> Scalar;
   static constexpr int planes = T::planes + 1, order = T::order;
   static constexpr bool sums = true;
@@ -198,6 +212,22 @@ template <class T> struct Ext {
 template <class V, int order> struct Derivative { typedef Dual<typename Derivative<V, order - 1>::type> type; };
 template <class V> struct Derivative<V, 0> { typedef Lin<V> type; };
 
+// What sums for scores of type In are tried in first; and what they are done in if that proves too little.
+template <class In, int order> struct Tried {
+  typedef typename Derivative<Pack, order>::type Fast;
+  typedef Ext<Fast> Safe;
+};
+#if ON_GPU
+#include "short.cuh"
+// P100, V100, A100, H100 and B200 have a unit for doubles to every two for floats, and Short takes more instructions.
+#if __CUDA_ARCH__ != 600 && __CUDA_ARCH__ != 700 && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 900 && __CUDA_ARCH__ != 1000
+template <> struct Tried<float, 0> {
+  typedef Short Fast;
+  typedef Ext<Lin<double>> Safe;
+};
+#endif
+#endif
+
 // Numbers in memory.
 template <class T> struct Numbers {
   typedef typename T::Scalar S;
@@ -234,6 +264,10 @@ template <class T> struct Table {
 DEVICE double log_of(Max<double> x) { return x.v; }
 DEVICE double log_of(Lin<double> x) { return log(x.v); }
 DEVICE double log_of(Ext<Lin<double>> x) { return x.m.v > 0 ? log(x.m.v) + x.e * 0.6931471805599453 : -infinity(); }
+#if ON_GPU
+DEVICE double log_of(Short x) { return x.m > 0 ? log((double)(unsigned)x.m) + x.e * 0.6931471805599453 : -infinity(); }
+DEVICE bool is_zero(Short x) { return x.m == 0; }
+#endif
 DEVICE bool is_zero(Lin<double> x) { return x.v == 0; }
 DEVICE bool is_zero(Ext<Lin<double>> x) { return x.m.v == 0; }
 // part / whole for sampling

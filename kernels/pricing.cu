@@ -200,8 +200,8 @@ template <class S> APART i64 score_fresh(const Arcs& arcs, S score, int* list) {
   const int n = arcs.n, N = arcs.N;
   i64 scored = 0;
 #if ON_GPU
-  LANES(flat, n * N * (n + 1)) {
-    const int g = flat % (n + 1), k = flat / (n + 1) % N, p = 1 + flat / (n + 1) / N;
+  LONG_LANES(flat, (i64)n * N * (n + 1)) {
+    const int g = (int)(flat % (n + 1)), k = (int)(flat / (n + 1) % N), p = 1 + (int)(flat / (n + 1) / N);
     if (k >= arcs.sizes[p] || !arcs.fresh[arcs.word_at(p, k, g)]) continue;
     const int c = arcs.child[arcs.at(p, k)];
     score.arc(p, c);

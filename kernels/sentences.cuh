@@ -6,10 +6,10 @@
 // whether it was enough.
 template <class T> struct Algebra { typedef T type; };
 #define ALGEBRA(numbers) typename decltype(numbers)::type
-template <class Fast, class Run, class... Given> DEVICE void fast_then_safe(Run run, Given... given) {
-  if (run(Algebra<Fast>{}, true, given...)) return;
+template <class Kinds, class Run, class... Given> DEVICE void fast_then_safe(Run run, Given... given) {
+  if (run(Algebra<typename Kinds::Fast>{}, true, given...)) return;
   BARRIER();
-  run(Algebra<Ext<Fast>>{}, false, given...);
+  run(Algebra<typename Kinds::Safe>{}, false, given...);
 }
 
 // What an inside pass found.
@@ -17,7 +17,10 @@ struct Found {
   double log_z;
   bool bad, enough, some;  // a NaN or +inf was read; the numbers' range was enough; and there is a structure
 };
-DEVICE Found unfit() { return Found{0., true, true, false}; }
+// Of numbers that cannot tell a score that is wrong from one that is too high for them, others have to.
+template <class T> DEVICE Found unfit() {
+  return Found{0., takes_any_score<T>, takes_any_score<T>, false};
+}
 // `shift` is what weights were shifted by in log Z.
 DEVICE Found found(double log_z, double shift, bool enough) {
   const bool some = log_z > -infinity();
@@ -54,17 +57,33 @@ template <class In, int arrays> struct Results {
   }
 };
 
+// Which numbers a launch takes. A GPU has room for the safe ones of few sentences at once: a first launch takes the
+// fast ones and says of which sentences they proved too little, a second takes these.
+enum Pass { FAST_THEN_SAFE, FAST_ALONE, SAFE_ALONE };
+struct Passes {
+  int which;
+  int* unproven;  // [B]
+};
+
 // sum(numbers, must_prove, b, n, results) as fast_then_safe runs it, for every sentence b of n > 0 words; results are
 // its own, and zero. A sentence has fewer words than `nodes`.
 template <int order, class In, int arrays, class Sum>
-DEVICE void sum_each(Results<In, arrays> all, const i64* lengths, int B, int nodes, Sum sum) {
+DEVICE void sum_each(Results<In, arrays> all, const i64* lengths, int B, int nodes, Sum sum,
+                     Passes pass = {FAST_THEN_SAFE, nullptr}) {
+  typedef typename Tried<In, order>::Fast Fast;
+  typedef typename Tried<In, order>::Safe Safe;
   SENTENCES(b, B) {
+    if (pass.which == SAFE_ALONE && !pass.unproven[b]) continue;
     const int n = words_in(lengths, b, nodes);
     const Results<In, arrays> results = all.of(b);
     BARRIER();
     results.fill((In)0);
-    if (n == 0) { results.put(0.); continue; }
-    fast_then_safe<typename Derivative<Pack, order>::type>(sum, b, n, results);
+    if (n == 0) results.put(0.);
+    const bool enough = n == 0 || (pass.which != SAFE_ALONE && sum(Algebra<Fast>{}, true, b, n, results));
+    if (pass.which == FAST_ALONE && LEADER) pass.unproven[b] = !enough;
+    if (enough || pass.which == FAST_ALONE) continue;
+    BARRIER();
+    sum(Algebra<Safe>{}, false, b, n, results);
   }
 }
 
@@ -101,6 +120,6 @@ DEVICE void sample_each(i64* out, i64 size, const i64* seed, int count, const i6
     BARRIER();
     samples.clear();
     if (n == 0) continue;
-    fast_then_safe<Lin<Pack>>(draw, samples, n);
+    fast_then_safe<Tried<double, 0>>(draw, samples, n);
   }
 }

@@ -17,10 +17,10 @@ template <class In> struct Parts {
   DEVICE Parts at(i64 b, int N) const {
     return Parts{arcs ? arcs + b * N * N : nullptr, siblings ? siblings + b * N * N * N : nullptr};
   }
-  DEVICE Pack get(int h, int s, int m, int N) const {
-    Pack x = Pack{};
-    if (arcs) x = scores_at(arcs + (i64)h * N, m, N);
-    if (siblings) x = x + scores_at(siblings + ((i64)h * N + s) * N, m, N);
+  template <class X = Pack> DEVICE X get(int h, int s, int m, int N) const {
+    X x = X{};
+    if (arcs) x = scores_at<X>(arcs + (i64)h * N, m, N);
+    if (siblings) x = x + scores_at<X>(siblings + ((i64)h * N + s) * N, m, N);
     return x;
   }
 };
@@ -31,11 +31,6 @@ DEVICE bool lanes_above(int i, int k) { return i > k; }
 #else
 DEVICE Mask lanes_above(int i, int k) { return (Mask)~lanes_below(i, k + 1); }
 #endif
-
-// Which lanes of the pack at m are modifiers of head h after its child s (s = h: none).
-DEVICE Mask may_follow(int h, int s, int m, int n) {
-  return may_take(h, m, n) & (s == h ? lanes_below(0, W) : s > h ? lanes_above(m, s) : lanes_below(m, s));
-}
 
 // Weights by width d, distance t of the sibling and start i, rows one after the other without gaps.
 template <class T> struct Triples {
@@ -57,17 +52,89 @@ template <class T> DEVICE Triples<T> triples(double* work, int n) {
   return Triples<T>{work + PAD, n, size};
 }
 
-// Stores the lanes of a mask alone.
-template <class T> DEVICE void put_lanes(Mask valid, T v, double* at, i64 plane) {
-#if ON_GPU
-  if (valid) v.store(at, plane);
-#else
-  T::pick(valid, v, T::load(at, plane)).store(at, plane);
-#endif
+DEVICE int heads_row(int n) { return PAD ? (n + 8) / 8 * 8 : n + 1; }
+
+// What words' scores are shifted by, base [n+1], from the best score of every arc with all that may go with it,
+// best [n+1, row]. Siblings and grandparents follow from the heads: so no sum over parts of trees is above the product
+// over words of the sum over heads of that best.
+template <class T, class X = typename T::Score, class Place>
+DEVICE Range bases_of_words(const Place* best, int row, int n, X spread, Place* base) {
+  Range mine{0., 0., 0};
+  PACKS(m, n + 1) {
+    X top = forbidden<X>();
+    typename T::V sum{};
+    for (int h = 0; h <= n; ++h) {
+      const X x = pack(best + (i64)h * row + m);
+      top = choose(x > top, x, top);
+    }
+    const X shift = choose(some(top), top, X{}) + spread;
+    unpack(base + m, shift);
+    if constexpr (!any_range<T>)
+      for (int h = 0; h <= n; ++h) sum += exp_in_range(pack(best + (i64)h * row + m) - shift);
+    add_word<T>(mine, shift, sum, m, n);
+  }
+  return mine;
 }
 
-// As spread_for, where a word has so many ways to be attached.
-DEVICE double spread_over(double ways, int n) { return n > 1 ? fmax(0., log(ways) - 600. / n) : 0.; }
+// Arcs of head h to the pack of modifiers at m that are on one side of it, from `first` to `last`.
+struct Side {
+  bool right;
+  int h, m, n, first, last;
+  DEVICE Side(bool right_, int h_, int m_, int n_) : right(right_), h(h_), m(m_), n(n_) {
+    const int end = m + W - 1 < n ? m + W - 1 : n;
+    first = right && m <= h ? h + 1 : m, last = right || end < h ? end : h - 1;
+  }
+  DEVICE int widest() const { return first > last ? 0 : right ? last - h : h - first; }
+  DEVICE int sibling(int t) const { return right ? h + t : h - t; }
+  DEVICE int from(int t) const { return right && h + t >= first ? h + t + 1 : first; }  // those wider than t
+  DEVICE int to(int t) const { return !right && h - t <= last ? h - t - 1 : last; }
+  // up to which t all lanes have a score with the sibling at distance t (0: none), and which have
+  DEVICE int full() const { return m == 0 || m + W - 1 > n ? 0 : right ? m - h : h - m - (W - 1); }
+  DEVICE Mask read(int t) const {
+    return (right ? lanes_above(m, h + t) & lanes_below(m, n + 1) : lanes_below(m, h - t)) & ~lane_is(m, 0);
+  }
+};
+
+// The best score(s) of a sibling s, for each arc from h to the pack of modifiers at m.
+template <class X, class Score> DEVICE X best_sibling(int h, int m, int n, int single_root, Score score) {
+  const X none = forbidden<X>();
+  X best = none;
+  for (int right = 0; right < 2; ++right) {
+    const Side side(right, h, m, n);
+    const int widest = single_root && h == 0 && side.widest() > 0 ? 1 : side.widest(), full = side.full();
+    int t = 0;
+    for (; t < full && t < widest; ++t) {
+      const X x = score(side.sibling(t));
+      best = choose(x > best, x, best);
+    }
+    for (; t < widest; ++t) {
+      const X x = choose(side.read(t), score(side.sibling(t)), none);
+      best = choose(x > best, x, best);
+    }
+  }
+  return best;
+}
+
+// Weights of one side's arcs with their siblings: weight(s, read) gives those with s for the lanes that it is to read.
+template <class T, class Weight> DEVICE void put_side(Side side, const Triples<T>& to, Weight weight) {
+  double *at[W], lanes[T::planes * W];
+  i64 step[W];
+  for (int k = side.first; k <= side.last; ++k) {
+    const int d = side.right ? k - side.h : side.h - k;
+    at[k - side.m] = to.at(d, 0, side.right ? side.h : k), step[k - side.m] = spread_out<T>(side.n + 1 - d);
+  }
+  const i64 plane = to.plane();
+  const int widest = side.widest();
+  for (int t = 0; t < widest; ++t) {
+    weight(side.sibling(t), side.read(t)).store(lanes, W);
+    const int end = side.to(t);
+    for (int k = side.from(t); k <= end; ++k) {
+      double*& place = at[k - side.m];
+      for (int p = 0; p < T::planes; ++p) place[p * plane] = lanes[p * W + k - side.m];
+      place += step[k - side.m];
+    }
+  }
+}
 
 // Charts of the inside pass, or of derivatives by it.
 template <class T> struct SiblingCharts {
@@ -85,82 +152,51 @@ template <class T> struct SiblingCharts {
 template <class T> struct SiblingInside : SiblingCharts<T> {
   typedef SiblingCharts<T> Charts;
   typedef typename T::Scalar S;
+  typedef typename T::Score Score;
+  typedef typename S::Score Place;  // for one of them
   using Charts::R, Charts::L, Charts::P, Charts::Q, Charts::X, Charts::squares;
   Triples<T> A, Z;
-  double* tops;  // of each word: its greatest score
+  Place* tops;  // [n+2, row]: the greatest score of each arc, and what those of words are shifted by
   static DEVICE i64 doubles(int n) {
-    return T::planes * (squares * square_size(n) + 2 * triples_size(n)) + chart_row(n);
+    return T::planes * (squares * square_size(n) + 2 * triples_size(n)) + (n + 2) * (i64)heads_row(n);
   }
   DEVICE SiblingInside(double* work, int n) : Charts(work, n) {
     double* next = work + squares * T::planes * square_size(n);
     A = triples<T>(next, n);
     Z = triples<T>(next + T::planes * triples_size(n), n);
-    tops = next + 2 * T::planes * triples_size(n);
+    tops = (Place*)next + 2 * T::planes * triples_size(n);
   }
 
-  // First every word's scores as they are (and what the directions add to them) to their places, then, in place,
-  // weights. A lane works on the same modifiers all the time.
   template <class In>
-  DEVICE Range load(Parts<In> scores, Parts<In> u, Parts<In> v, int N, int n, int single_root, double spread) {
+  DEVICE Range load(Parts<In> scores, Parts<In> u, Parts<In> v, int N, int n, int single_root, Score spread) {
     Range mine{0., 0., 0};
-    const Pack none = splat<Pack>(-infinity());
-    const i64 plane = A.plane();
-    PACKS(m, n + 1) unpack(tops + m, none);
-    for (int h = 0; h <= n; ++h)
-      for (int s = 0; s <= n; ++s)
-        PACKS(m, s < h ? s : n + 1) {
-          const int end = m + W < n + 1 ? m + W : n + 1;
-          const int first = s >= h && m <= s ? s + 1 : m;  // to the right: first..end-1
-          const int last = s <= h && end > s ? s : end;    // to the left: m..last-1
-          if (s > h && first >= end) continue;
-          const Pack x = choose(may_follow(h, s, m, n), scores.get(h, s, m, N), none), best = pack(tops + m);
-          const bool one = single_root && h == 0 && s > 0;
-          mine.bad |= any((x != x) | (x == -none));
-          unpack(tops + m, choose(x > (one ? -none : best), x, best));
-          double lanes[(1 + T::order) * W];
-          unpack(lanes, one ? none : x);
-          if (T::order > 0) unpack(lanes + (T::order > 0) * W, choose(x > none, u.get(h, s, m, N), Pack{}));
-          if (T::order > 1) unpack(lanes + (T::order > 1) * 2 * W, choose(x > none, v.get(h, s, m, N), Pack{}));
-          auto put = [&](double* to, int k) {
-            for (int o = 0; o <= T::order; ++o) to[o * plane] = lanes[o * W + k - m];
-          };
-          if (s >= h && first < end) {
-            double* to = A.at(first - h, s - h, h);
-            for (int k = first, d = k - h; k < end; ++k, ++d) {
-              put(to, k);
-              to += spread_out<T>(d * (n + 1 - d) - (s - h));  // from width d to d + 1
-            }
-          }
-          if (s <= h && m < last) {
-            double* to = Z.at(h - m, h - s, m);
-            for (int k = m, d = h - k; k < last; ++k, --d) {
-              put(to, k);
-              to -= spread_out<T>((d - 1) * (n + 2 - d) - (h - s) - 1);  // from width d to d - 1, one to the right
-            }
-          }
-        }
-    PACKS(m, n + 1) {
-      Pack base = Pack{}, sum = Pack{};
-      const Pack best = pack(tops + m);
-      if (T::sums) base = choose(best > none, best, Pack{}) + spread;
-      auto weigh = [&](double* at, Mask valid) {
-        const Pack x = choose(valid, pack(at), none);
-        Pack directions[2] = {Pack{}, Pack{}};
-        for (int o = 0; o < T::order; ++o) directions[o] = choose(valid, pack(at + (o + 1) * plane), Pack{});
-        const T w = T::weight(x - base, directions);
-        if (T::sums) sum += w.value();
-        put_lanes(valid, w, at, plane);
-      };
-      for (int d = 1; d <= n; ++d)
-        for (int t = 0; t < d; ++t) {
-          if (m + W > d) weigh(A.at(d, t, m - d), lanes_below(m, n + 1) & lanes_above(m, d - 1));
-          if (m + d <= n) weigh(Z.at(d, t, m), lanes_below(m, n + 1 - d));
-        }
-      for (int l = 0; T::sums && l < W; ++l)
-        if (m + l >= 1 && m + l <= n) {
-          mine.shift += lane_of(base, l);
-          mine.log_bound += log(fmax(1., lane_of(sum, l)));
-        }
+    const Score none = forbidden<Score>();
+    const int row = heads_row(n);
+    Place* base = tops + (i64)(n + 1) * row;
+    if (T::sums) {
+      ROWS_PACKS(h, n + 1, m, n + 1) {
+        const Score best =
+            best_sibling<Score>(h, m, n, single_root, [&](int s) INLINED { return scores.template get<Score>(h, s, m, N); });
+        unpack(tops + (i64)h * row + m, best);
+      }
+      BARRIER();
+      mine = bases_of_words<T>(tops, row, n, spread, base);
+      BARRIER();
+    }
+    ROWS_PACKS(h, n + 1, m, n + 1) {
+      const Score shift = T::sums ? pack(base + m) : Score{};
+      Mask bad = lanes_below(0, 0);
+      for (int right = 0; right < 2; ++right)
+        put_side<T>(Side(right, h, m, n), right ? A : Z, [&](int s, Mask read) INLINED {
+          const Score score = choose(read, scores.template get<Score>(h, s, m, N), none);
+          Score x = score - shift, directions[2] = {Score{}, Score{}};
+          bad |= wrong(score);
+          if (single_root && h == 0 && s > 0) x = none;
+          if (T::order > 0) directions[0] = choose(some(x), u.template get<Score>(h, s, m, N), Score{});
+          if (T::order > 1) directions[1] = choose(some(x), v.template get<Score>(h, s, m, N), Score{});
+          return T::weight(x, directions);
+        });
+      mine.bad |= any(bad);
     }
     return team_reduce(mine, Plus{});
   }
@@ -170,8 +206,7 @@ template <class T> struct SiblingInside : SiblingCharts<T> {
   DEVICE S row_left(int d, int t, int i) const { return Z.cell(d, t, i); }
   DEVICE S whole(int n) const { return R.cell(n, 0); }
 
-  static DEVICE double ways(double n) { return 0.5 * n * (n + 1.); }
-  static DEVICE bool enough(double log_z, Range range, int n) { return proven(log_z, range.log_bound, n); }
+  static DEVICE bool enough(double log_z, Range range, int n) { return proven<T>(log_z, range.log_bound, n); }
 
   DEVICE void run(int n) {
     PACKS(i, n + 1) { R.put(0, i, n, T::one()); L.put(0, i, n, T::one()); }
@@ -182,13 +217,15 @@ template <class T> struct SiblingInside : SiblingCharts<T> {
         T p = A.get(d, 0, i) * x, q = Z.get(d, 0, i) * R.get(d - 1, i);
         for (int t = 1; t < d; ++t) {
           x.mac(R.get(t, i), L.get(d - 1 - t, i + t + 1));
-          p.mac(P.get(t, i) * X.get(d - t, i + t), A.get(d, t, i));
-          q.mac(Q.get(t, i + d - t) * X.get(d - t, i), Z.get(d, t, i));
           r.mac(P.get(t, i), R.get(d - t, i + t));
           l.mac(L.get(t, i), Q.get(d - t, i + t));
         }
-        p = p.normal(), q = q.normal();
         X.put(d, i, n, x.normal());
+        for (int t = 1; t < d; ++t) {
+          p.mac(P.get(t, i) * X.get(d - t, i + t), A.get(d, t, i));
+          q.mac(Q.get(t, i + d - t) * X.get(d - t, i), Z.get(d, t, i));
+        }
+        p = p.normal(), q = q.normal();
         P.put(d, i, n, p);
         Q.put(d, i, n, q);
         R.put(d, i, n, (r + p).normal());
@@ -200,13 +237,12 @@ template <class T> struct SiblingInside : SiblingCharts<T> {
 };
 
 // Fills an inside chart of this program, or of that with grandparents.
-template <class Inside, class Parts>
-DEVICE Found fill(Inside& in, Parts scores, Parts u, Parts v, int N, int n, int single_root, bool must_prove) {
+template <template <class> class Inside, class T, class Parts>
+DEVICE Found fill(Inside<T>& in, Parts scores, Parts u, Parts v, int N, int n, int single_root, bool must_prove) {
   BARRIER();
-  const double spread = must_prove ? spread_over(Inside::ways(n), n) : 0.;
-  const Range range = in.load(scores, u, v, N, n, single_root, spread);
-  if (range.bad) return unfit();
+  const Range range = in.load(scores, u, v, N, n, single_root, spread_for<T>(n, must_prove));
+  if (range.bad) return unfit<T>();
   in.run(n);
   const double log_z = log_of(in.whole(n).primal());
-  return found(log_z, range.shift, !must_prove || Inside::enough(log_z, range, n));
+  return found(log_z, range.shift, !must_prove || in.enough(log_z, range, n));
 }

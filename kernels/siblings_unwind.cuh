@@ -19,8 +19,9 @@ template <class In> DEVICE typename In::S summand(const In& in, int kind, int d,
 }
 
 // heads [n+1]; stack: room for 4 * (n + 4) ints. choose(kind, d, i, g, first, last) returns t. With `alone` every lane
-// works on a tree of its own; without, the team works on one tree together.
+// works on a tree of its own; without, the first warp works on one tree together.
 template <bool alone, class Choose> DEVICE void unwind(int n, i64* heads, int* stack, Choose choose) {
+  if (!alone && !IN_FIRST_WARP) return;
   int top = 0;
   const bool writes = alone || LEADER;
   auto push = [&](int kind, int d, int i, int g) {
@@ -31,10 +32,10 @@ template <bool alone, class Choose> DEVICE void unwind(int n, i64* heads, int* s
   auto attach = [&](int m, int h) { if (writes) heads[m] = h; };
   push(RIGHT, n, 0, 0);
   while (top > 0) {
-    if (!alone) BARRIER();
+    if (!alone) WARP_BARRIER();
     const int* at = stack + 4 * --top;
     const int kind = at[0], d = at[1], i = at[2], g = at[3], e = i + d;
-    if (!alone) BARRIER();
+    if (!alone) WARP_BARRIER();
     const int t = choose(kind, d, i, g, kind == RIGHT ? 1 : 0, kind == RIGHT ? d : d - 1);
     if (kind == RIGHT) {
       attach(i + t, i);
@@ -69,7 +70,7 @@ DEVICE void best_tree(Parts scores, i64* heads, double* work, int* stack, int N,
   Inside in(work, n);
   if (fill(in, scores, scores, scores, N, n, single_root, false).some)
     unwind<false>(n, heads, stack, [&](int kind, int d, int i, int g, int first, int last) {
-      return team_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, g, t).v; }).index;
+      return warp_argmax(first, last + 1, [&](int t) { return summand(in, kind, d, i, g, t).v; }).index;
     });
 }
 

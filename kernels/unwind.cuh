@@ -12,8 +12,9 @@ template <class T> DEVICE typename T::Scalar summand(const Inside<T>& in, int ki
 }
 
 // heads [n+1]; stack: room for 3 * (2n + 4) ints. choose(kind, d, i, first, last) returns t. With `alone` every lane
-// works on a tree of its own; without, the team works on one tree together.
+// works on a tree of its own; without, the first warp works on one tree together.
 template <bool alone, class Choose> DEVICE void unwind(int n, i64* heads, int* stack, Choose choose) {
+  if (!alone && !IN_FIRST_WARP) return;
   int top = 0;
   const bool writes = alone || LEADER;
   auto push = [&](int kind, int d, int i) {
@@ -23,10 +24,10 @@ template <bool alone, class Choose> DEVICE void unwind(int n, i64* heads, int* s
   };
   push(RIGHT, n, 0);
   while (top > 0) {
-    if (!alone) BARRIER();
+    if (!alone) WARP_BARRIER();
     --top;
     const int kind = stack[3 * top], d = stack[3 * top + 1], i = stack[3 * top + 2];
-    if (!alone) BARRIER();
+    if (!alone) WARP_BARRIER();
     const int t = choose(kind, d, i, kind == RIGHT ? 1 : 0, kind == RIGHT ? d : d - 1);
     if (kind == RIGHT) {
       if (writes) heads[i + t] = i;

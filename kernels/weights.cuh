@@ -4,9 +4,9 @@
 #include "numbers.cuh"
 
 // The scores of head h (its row) for the pack of modifiers at m; past the row's end, -inf.
-template <class In> DEVICE Pack scores_at(const In* row, int m, int N) {
+template <class X = Pack, class In> DEVICE X scores_at(const In* row, int m, int N) {
 #if ON_GPU
-  return (double)row[m];
+  return score_of(row[m], X{});
 #else
   Pack x;
   if (m + W <= N) {
@@ -34,6 +34,8 @@ DEVICE Mask may_take(int h, int m, int n) { return lanes_below(m, n + 1) & ~lane
 #if ON_GPU
 DEVICE bool any(bool m) { return m; }
 DEVICE double lane_of(double v, int) { return v; }
+DEVICE float lane_of(float v, int) { return v; }
+DEVICE Fixed lane_of(Fixed v, int) { return v; }
 #else
 DEVICE bool any(Mask m) {
   i64 r = 0;
@@ -43,6 +45,15 @@ DEVICE bool any(Mask m) {
 DEVICE double lane_of(Pack v, int l) { return v[l]; }
 #endif
 
+// Numbers whose exponents hold any product of weights; and such as take scores of any size.
+template <class T> constexpr bool any_range = false;
+template <class T> constexpr bool any_range<Ext<T>> = true;
+template <class T> constexpr bool takes_any_score = true;
+#if ON_GPU
+template <> constexpr bool any_range<Short> = true;
+template <> constexpr bool takes_any_score<Short> = false;
+#endif
+
 struct Range {
   double shift;      // log Z - log Z'
   double log_bound;  // no sum over parts of trees is above exp(this)
@@ -50,48 +61,61 @@ struct Range {
   DEVICE Range operator+(Range o) const { return Range{shift + o.shift, log_bound + o.log_bound, bad | o.bad}; }
 };
 
+// Adds a word: what its scores are shifted by, and the sum of its weights.
+template <class T, class X> DEVICE void add_word(Range& mine, X shift, typename T::V sum, int m, int n) {
+  for (int l = 0; l < W; ++l)
+    if (m + l >= 1 && m + l <= n) {
+      mine.shift += nats(lane_of(shift, l));
+      mine.bad |= too_low(lane_of(shift, l));
+      if constexpr (!any_range<T>) mine.log_bound += log(fmax(1., lane_of(sum, l)));
+    }
+}
+
 // Calls put(h, m, T weights) for every head h = 0..n and pack of modifiers m = 0.. of an n-word sentence.
 // `spread` is taken off every score beside the word's own shift (a few nats where n is large, against overflow).
 template <class T, class In, class Put>
-DEVICE Range load_weights(Given<In> arcs, int N, int n, double spread, Put put) {
+DEVICE Range load_weights(Given<In> arcs, int N, int n, typename T::Score spread, Put put) {
+  typedef typename T::Score X;
   Range mine{0., 0., 0};
-  const Pack none = splat<Pack>(-infinity());
+  const X none = forbidden<X>();
   PACKS(m, n + 1) {
-    Pack best = none;
+    X best = none;
     Mask bad = lanes_below(0, 0);
     for (int h = 0; h <= n; ++h) {
-      Pack x = choose(may_take(h, m, n), scores_at(arcs.x + (i64)h * N, m, N), none);
-      bad |= (x != x) | (x == -none);
+      X x = choose(may_take(h, m, n), scores_at<X>(arcs.x + (i64)h * N, m, N), none);
+      bad |= wrong(x);
       best = choose(x > best, x, best);
     }
     mine.bad |= any(bad);
-    Pack base = T::sums ? choose(best > none, best, Pack{}) + spread : Pack{};
-    Pack sum = Pack{};
+    X base = T::sums ? choose(some(best), best, X{}) + spread : X{};
+    typename T::V sum{};
     for (int h = 0; h <= n; ++h) {
-      Pack x = choose(may_take(h, m, n), scores_at(arcs.x + (i64)h * N, m, N), none);
-      Pack directions[2] = {Pack{}, Pack{}};
-      if (T::order > 0) directions[0] = choose(x > none, scores_at(arcs.u + (T::order > 0 ? (i64)h * N : 0), m, N), Pack{});
-      if (T::order > 1) directions[1] = choose(x > none, scores_at(arcs.v + (T::order > 1 ? (i64)h * N : 0), m, N), Pack{});
+      X x = choose(may_take(h, m, n), scores_at<X>(arcs.x + (i64)h * N, m, N), none);
+      X directions[2] = {X{}, X{}};
+      if (T::order > 0) directions[0] = choose(some(x), scores_at<X>(arcs.u + (T::order > 0 ? (i64)h * N : 0), m, N), X{});
+      if (T::order > 1) directions[1] = choose(some(x), scores_at<X>(arcs.v + (T::order > 1 ? (i64)h * N : 0), m, N), X{});
       T w = T::weight(x - base, directions);
-      if (T::sums) sum += w.value();
+      if (T::sums && !any_range<T>) sum += w.value();
       put(h, m, w);
     }
-    for (int l = 0; T::sums && l < W; ++l)
-      if (m + l >= 1 && m + l <= n) {
-        mine.shift += lane_of(base, l);
-        mine.log_bound += log(fmax(1., lane_of(sum, l)));
-      }
+    if (T::sums) add_word<T>(mine, base, sum, m, n);
   }
   return team_reduce(mine, Plus{});
 }
 
 // With weights at most exp(-spread), every partial sum stays below exp(600).
 DEVICE double spread_for(int n) { return n > 1 ? fmax(0., log((double)n) - 600. / n) : 0.; }
+template <class T> DEVICE typename T::Score spread_for(int n, bool must_prove) {
+  if constexpr (any_range<T>) return typename T::Score{};
+  else return splat<typename T::Score>(must_prove ? spread_for(n) : 0.);
+}
 
-// Whether doubles were enough. Every rounding to zero loses at most 2^-1022, its effect on Z' is at most that times
-// the bound, and there are at most 8 n^3 of them: the loss is below 1e-17 of Z' if log Z' is above the bound's log by
-// -708.4 + 39.2 + 2.1 + 3 log(n + 1). The rest is room for derivatives, whose size the directions add to.
-DEVICE bool proven(double log_z, double log_bound, int n) {
+// Whether the numbers were enough. Doubles: every rounding to zero loses at most 2^-1022, its effect on Z' is at most that
+// times the bound, and there are at most 8 n^3 of them: the loss is below 1e-17 of Z' if log Z' is above the bound's log by
+// -708.4 + 39.2 + 2.1 + 3 log(n + 1). The rest is room for derivatives, whose size the directions add to. Short: what has a
+// score that was taken for LOWEST weighs exp(-2^21) at most, and Z' is 2^20 above that.
+template <class T> DEVICE bool proven(double log_z, double log_bound, int n) {
+  if constexpr (any_range<T>) return log_z > -1048576.;
   return log_z - log_bound > -600. + 3. * log((double)n + 1.);
 }
 

@@ -1,16 +1,13 @@
 """All torch code on fake `cuda` tensors: no device mix and no hidden wait, forward and backward. Run by test_fake_cuda.
 
-A CPU-only torch has fake cuda tensors but no device guard for them, which indexing and autograd ask for: the library
-given as the first argument registers one that does nothing. Its backward engine wants a real accelerator, so here the
-nodes of the graph are called one by one.
+In a process that the fixture ``simulate`` starts: a CPU-only torch has fake cuda tensors but no device guard for them,
+which indexing asks for. The nodes of autograd's graph are called one by one, so that a wait is seen where it happens.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -21,11 +18,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributions import kl_divergence
 
 import gpuparse as gp
+import gpuparse.dual
 from gpuparse.distributions import TagChains, TrigramChains
 from gpuparse.lp import violates
 from gpuparse.ops import plain
 from gpuparse.ops.automata import automata
 from tests.decoding.lp.some import constraints, sentence
+
+FORMS = ((torch.float32, True), (torch.float64, False))  # of what is given, and whether sentences have lengths
 
 
 def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...], list[Any]]:
@@ -77,45 +77,47 @@ def expect(tensor: Tensor, *shape: int) -> Tensor:
     return tensor
 
 
+def try_derivatives(p: Any, q: Any, marginals: Tensor, leaf: Tensor) -> None:
+    """Everything that has a gradient; that of log Z three times, of the marginals and of the entropy twice."""
+    (B,) = p.batch_shape
+
+    def derivative(x: Tensor, times: int = 1) -> None:
+        for _ in range(times):
+            x = expect(gradient(x, leaf), *leaf.shape)
+
+    derivative(expect(p.log_partition, B), 3)
+    for quantity in (marginals, expect(p.entropy(), B)):
+        derivative(quantity, 2)
+    for quantity in (expect(kl_divergence(p, q), B), expect(p.max, B)):
+        derivative(quantity)
+
+
+def try_structures(p: Any, leaf: Tensor, *shape: int) -> None:
+    """The best, the k best where they are known, and samples, of such a shape; their scores have gradients."""
+    (B,) = p.batch_shape
+    expect(p.log_prob(expect(p.argmax, B, *shape)), B)
+    samples = expect(p.sample((4, 2)), 4, 2, B, *shape)
+    expect(gradient(expect(p.log_prob(samples), 4, 2, B), leaf), *leaf.shape)
+    if hasattr(p, "topk"):
+        best, scores = p.topk(5)
+        expect(best, 5, B, *shape), expect(gradient(expect(scores, 5, B), leaf), *leaf.shape)
+
+
 def try_distributions() -> int:
     B, N, checks = 3, 7, 0
-    kinds = itertools.product(
-        (gp.ProjectiveTrees, gp.NonProjectiveTrees), (True, False), (torch.float32, torch.float64), (True, False)
-    )
-    for kind, single_root, dtype, ragged in kinds:
+    kinds = itertools.product((gp.ProjectiveTrees, gp.NonProjectiveTrees), (True, False), FORMS)
+    for kind, single_root, (dtype, ragged) in kinds:
         arcs = torch.empty(B, N, N, device="cuda", dtype=dtype, requires_grad=True)
         lengths = torch.empty(B, dtype=torch.int64, device="cuda") if ragged else None
-        make = lambda kind=kind, arcs=arcs, lengths=lengths, root=single_root: kind(arcs, lengths, single_root=root)  # noqa: E731
-        d, q = make(), make()
-        first = gradient(expect(d.log_partition, B), arcs)
-        second = gradient(expect(first, B, N, N), arcs)
-        expect(gradient(expect(second, B, N, N), arcs), B, N, N)
-        again = gradient(expect(gradient(expect(d.marginals, B, N, N), arcs), B, N, N), arcs)
-        expect(again, B, N, N)
-        expect(gradient(expect(gradient(expect(d.entropy(), B), arcs), B, N, N), arcs), B, N, N)
-        expect(gradient(expect(kl_divergence(d, q), B), arcs), B, N, N)
-        heads = expect(d.argmax, B, N)
-        expect(gradient(expect(d.max, B), arcs), B, N, N)
-        trees, scores = d.topk(5)
-        expect(trees, 5, B, N), expect(gradient(expect(scores, 5, B), arcs), B, N, N)
-        samples = expect(d.sample((4, 2)), 4, 2, B, N)
-        expect(gradient(expect(d.log_prob(samples), 4, 2, B), arcs), B, N, N)
-        expect(d.log_prob(heads), B)
+        p, q = (kind(arcs, lengths, single_root=single_root) for _ in range(2))
+        try_derivatives(p, q, expect(p.marginals, B, N, N), arcs)
+        try_structures(p, arcs, N)
         expect(gp.mst(arcs, lengths, single_root=single_root), B, N)
         with torch.no_grad():
-            expect(make().log_partition, B), expect(make().marginals, B, N, N), expect(make().entropy(), B)
+            p = kind(arcs, lengths, single_root=single_root)
+            expect(p.log_partition, B), expect(p.marginals, B, N, N), expect(p.entropy(), B)
         checks += 1
     return checks
-
-
-def try_derivatives(p: Any, q: Any, marginals: Tensor, leaf: Tensor) -> None:
-    """Everything that has a gradient, and that of log Z three times."""
-    (B,) = p.batch_shape
-    first = gradient(expect(p.log_partition, B), leaf)
-    second = gradient(expect(first, *leaf.shape), leaf)
-    expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
-    for quantity in (marginals, expect(p.entropy(), B), expect(kl_divergence(p, q), B), expect(p.max, B)):
-        expect(gradient(quantity, leaf), *leaf.shape)
 
 
 def try_second_order() -> int:
@@ -129,44 +131,28 @@ def try_second_order() -> int:
         for leaf in (arcs, *pairs.values()):
             try_derivatives(p, q, expect(p.marginals, B, N, N), leaf)
         expect(p.sibling_marginals, B, N, N, N), expect(p.grandparent_marginals, B, N, N, N)
-        trees, scores = p.topk(3)
-        expect(trees, 3, B, N), expect(gradient(expect(scores, 3, B), arcs), B, N, N)
-        samples = expect(p.sample((4, 2)), 4, 2, B, N)
-        expect(gradient(expect(p.log_prob(samples), 4, 2, B), arcs), B, N, N)
+        try_structures(p, arcs, N)
         checks += 1
     return checks
 
 
 def try_chains() -> int:
     B, n, T, checks = 3, 5, 4, 0
-    kinds = itertools.product(
-        ((TagChains, (T, T)), (TagChains, (B, n - 1, T, T)), (TrigramChains, (T, T, T))),
-        (torch.float32, torch.float64),
-        (True, False),
-    )
-    for (kind, shape), dtype, ragged in kinds:
+    kinds = itertools.product(((TagChains, (T, T)), (TagChains, (B, n - 1, T, T)), (TrigramChains, (T, T, T))), FORMS)
+    for (kind, shape), (dtype, ragged) in kinds:
         unary, rows = (torch.empty(s, device="cuda", dtype=dtype, requires_grad=True) for s in ((B, n, T), shape))
         lengths = torch.empty(B, dtype=torch.int64, device="cuda") if ragged else None
-        p, q = kind(unary, rows, lengths), kind(unary, rows, lengths)
+        p, q = (kind(unary, rows, lengths) for _ in range(2))
         for leaf in (unary, rows):
-            first = gradient(expect(p.log_partition, B), leaf)
-            second = gradient(expect(first, *leaf.shape), leaf)
-            expect(gradient(expect(second, *leaf.shape), leaf), *leaf.shape)
-            expect(gradient(expect(p.marginals, B, n, T), leaf), *leaf.shape)
-            expect(gradient(expect(gradient(expect(p.entropy(), B), leaf), *leaf.shape), leaf), *leaf.shape)
-            expect(gradient(expect(kl_divergence(p, q), B), leaf), *leaf.shape)
-            expect(gradient(expect(p.max, B), leaf), *leaf.shape)
+            try_derivatives(p, q, expect(p.marginals, B, n, T), leaf)
+            try_structures(p, leaf, n)
         if kind is TagChains:
             expect(gradient(expect(p.transition_marginals, B, n - 1, T, T), rows), *shape)
         else:
             expect(gradient(expect(p.trigram_marginals, B, n - 2, T, T, T), rows), *shape)
-        tags, scores = p.topk(5)
-        expect(tags, 5, B, n), expect(gradient(expect(scores, 5, B), rows), *shape)
-        samples = expect(p.sample((4, 2)), 4, 2, B, n)
-        expect(gradient(expect(p.log_prob(samples), 4, 2, B), unary), B, n, T)
-        expect(p.log_prob(expect(p.argmax, B, n)), B)
         with torch.no_grad():
-            expect(kind(unary, rows, lengths).log_partition, B), expect(kind(unary, rows, lengths).entropy(), B)
+            p = kind(unary, rows, lengths)
+            expect(p.log_partition, B), expect(p.entropy(), B)
         checks += 1
     return checks
 
@@ -186,9 +172,7 @@ def try_constituents() -> int:
         for leaf in leaves:
             try_derivatives(p, q, expect(p.tag_marginals, B, n, T), leaf)
         expect(p.rule_marginals, B, R), expect(p.span_marginals, B, n, n, S), expect(p.root_marginals, B, S)
-        trees = expect(p.sample((4, 2)), 4, 2, B, 2 * n - 1, 4)
-        expect(gradient(expect(p.log_prob(trees), 4, 2, B), leaves[0]), B, n, T)
-        expect(p.log_prob(expect(p.argmax, B, 2 * n - 1, 4)), B)
+        try_structures(p, leaves[0], 2 * n - 1, 4)
         checks += 1
     return checks
 
@@ -228,8 +212,21 @@ def try_automata() -> int:
     return 1
 
 
+def try_dual_decomposition() -> int:
+    """No look at who is done, and so no wait, for as many iterations as there are between two."""
+    B, N = 3, 5
+    arcs, cube = torch.empty(B, N, N, device="cuda"), torch.empty(B, N, N, N, device="cuda")
+    lengths = torch.empty(B, dtype=torch.int64, device="cuda")
+    for pairs in ({"siblings": cube}, {"grandparents": cube}, {"siblings": cube, "grandparents": cube}):
+        scores = gp.Scores(arcs, lengths, **pairs)
+        for step in (None, gp.dual.Halving()):
+            found = gp.dual.second_order(scores, step=step, iterations=4).run()
+            expect(found.structures["heads"], B, N), expect(found.certified, B), expect(found.duals, 4, B)
+    return 1
+
+
 def try_plain_path() -> int:
-    B, N = 2, 5
+    B, N = 2, 4
     arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
     lengths = torch.empty(B, dtype=torch.int64, device="cuda")
 
@@ -244,7 +241,7 @@ def try_plain_path() -> int:
             expect(plain.generic.sample(log_partition, arcs.detach(), lengths, root, 2), 2, B, N)
         for argmax in (plain.eisner.argmax, plain.mst.mst):
             expect(argmax(arcs.detach(), lengths, root), B, N)
-            expect(plain.generic.topk(argmax, arcs.detach(), lengths, root, 3), 3, B, N)
+            expect(plain.generic.topk(argmax, arcs.detach(), lengths, root, 2), 2, B, N)
     for trigrams in (False, True):
         n, T = 4, 3
         unary = torch.empty(B, n, T, device="cuda", requires_grad=True)
@@ -279,8 +276,8 @@ def try_constraints() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
-        trees = try_distributions() + try_second_order() + try_automata() + try_constituents()
+        trees = (
+            try_distributions() + try_second_order() + try_automata() + try_constituents() + try_dual_decomposition()
+        )
         print(f"{trees + try_chains() + try_viterbi() + try_plain_path() + try_constraints()} ok")

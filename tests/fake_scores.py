@@ -1,13 +1,11 @@
 """Scores, parts and decoders on fake `cuda` tensors: no device mix and no hidden wait. Run by test_decoding.
 
-See fake_cuda.py for the library that is given as the first argument.
+In a process that the fixture ``simulate`` starts.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import sys
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -71,7 +69,5 @@ def try_scores() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        ctypes.CDLL(sys.argv[1])
     with FakeTensorMode():
         print(f"{try_scores()} ok")

@@ -74,7 +74,6 @@ class Enumeration:
         self.scores = arcs.detach().double()[self.trees[:, 1:], word].sum(1)
         self.log_partition = torch.logsumexp(self.scores, 0)
         self.max = self.scores.max()
-        self.sorted_scores = self.scores.sort(descending=True).values
         self.has_tree = bool(self.max > NEG_INF)
         # trees with an arc of -inf, and all of them if there is no other, have probability 0
         self.probs = torch.exp(self.scores - self.log_partition) if self.has_tree else torch.zeros_like(self.scores)
@@ -94,29 +93,6 @@ class Enumeration:
     def log_prob(self, heads: Int64[Tensor, " N"]) -> Tensor:
         """Log-probability of the tree `heads` [N]."""
         return self.score(heads) - self.log_partition
-
-    @property
-    def entropy(self) -> Tensor:
-        """-sum of p log p."""
-        return -torch.special.xlogy(self.probs, self.probs).sum()
-
-    def kl(self, other: Enumeration) -> Tensor:
-        """KL(self || other) = sum of p (log p - log q), inf where q forbids what p allows."""
-        allowed = self.probs > 0
-        difference = (self.scores - self.log_partition) - (other.scores - other.log_partition)
-        return torch.where(allowed, self.probs * difference, 0.0).sum()
-
-    def hvp(self, v: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-        """Covariance of the arcs with their sum weighted by v."""
-        return torch.einsum("t,thm->hm", self.probs * self._deviation(v), self.arcs - self.marginals)
-
-    def third(self, u: Float[Tensor, "N N"], v: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-        """Third central moment of the arcs and their sums weighted by u and by v."""
-        weight = self.probs * self._deviation(u) * self._deviation(v)
-        return torch.einsum("t,thm->hm", weight, self.arcs - self.marginals)
-
-    def _deviation(self, v: Float[Tensor, "N N"]) -> Float[Tensor, " T"]:
-        return torch.einsum("thm,hm->t", self.arcs - self.marginals, v.double())
 
 
 def never_read(lengths: Int64[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N"]:

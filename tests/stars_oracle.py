@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpuparse.decoding.parts import legal_triples
 from gpuparse.ops import plain
-from gpuparse.ops.automata import Stars
+from gpuparse.ops.automata import Before, Stars, automata
 from gpuparse.structures.masks import arc_mask
 
 INF = float("inf")
@@ -52,6 +52,24 @@ def some_scores(
         rand(legal_triples("grandparents", counts, N), less) if grandparents else None,
         counts,
     )
+
+
+def some_change(kind: tuple[bool, ...], seed: int) -> tuple[Given, Before, Tensor]:
+    """Scores, what was found by others that differ at some nodes, and these nodes [B, N]."""
+    given = some_scores(kind, [9, 4, 1, 6], torch.float64, seed)
+    generator = torch.Generator().manual_seed(seed)
+    down, up = given.down.clone(), None if given.up is None else given.up.clone()
+    changed = torch.zeros(given.down.shape[:2], dtype=torch.bool)
+    for b, n in enumerate(given.lengths.tolist()):
+        for _ in range(2 if n > 1 else 0):
+            p, c = (1 + torch.randperm(n, generator=generator)[:2]).tolist()
+            if down[b, p, c] > -INF:
+                down[b, p, c] += 1.0
+                changed[b, p] = True
+            if up is not None and up[b, c, p] > -INF and seed % 2:
+                up[b, c, p] += 1.0
+                changed[b, p] = True
+    return given, Before(down, up, automata(down, up, *given[2:])), changed
 
 
 def star_value(given: Given, b: int, p: int, g: int, children: tuple[int, ...]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,8 +24,10 @@ from gpuparse.data.batches import Batch, shuffled_batches
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import Sentence
 from gpuparse.decoding.bp.parsing import best_trees, factors_of
+from gpuparse.system.stopwatch import Stopwatch
 from gpuparse.train.distributed import Processes
 from gpuparse.train.gradient import GradientLearner
+from gpuparse.train.learner import put, read_stats
 from gpuparse.train.objectives import SCHEDULE, label_loss
 from gpuparse.train.task import Parsing
 
@@ -130,13 +131,13 @@ class FactorLearner(GradientLearner):
         table: Tensor = self.parser.scorer.nocross  # type: ignore[assignment]
         return table[batch.tags[:, :, None], batch.tags[:, None]]
 
-    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:
+    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, Stopwatch]:
         assert batch.heads is not None and batch.labels is not None
         with torch.autocast("cpu", torch.bfloat16, enabled=self.config.bf16):
             scored = self.model(batch)
             labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
             made = [scored.scores.arcs, *(parts.dense() for parts in scored.scores.parts)]
-        begun = time.perf_counter()
+        clock = Stopwatch(batch.heads.device)
         parts = dict(zip(scored.scores.second_order, made[1:], strict=True))
         scores = gp.Scores(made[0], batch.lengths, **parts, validate_args=False)
         nocross = self.nocross(batch)
@@ -145,9 +146,9 @@ class FactorLearner(GradientLearner):
         if nocross is not None:
             right = right + torch.where(crossed(batch.heads), nocross, 0.0).flatten(1).sum(1)
         trees = (settings.log_partition(batch.lengths) - right).sum() / words
-        seconds = time.perf_counter() - begun
+        clock.stop()
         (trees + labels).backward()
-        return (trees + labels).detach().double(), seconds
+        return (trees + labels).detach().double(), clock
 
 
 def train(language: Language, model: Model, args: Args, seed: int) -> tuple[FactorLearner, list[Sentence]]:
@@ -165,11 +166,12 @@ def train(language: Language, model: Model, args: Args, seed: int) -> tuple[Fact
         batches = shuffled_batches(lengths, training.batch_words, seed=seed, epoch=epoch)
         for number, indices in enumerate(batches):
             progress = (epoch + number / len(batches)) / training.epochs
-            stats = learner.step(task.batch(indices), words=sum(lengths[i] for i in indices), progress=progress)
+            told = learner.step(task.batch(indices), words=sum(lengths[i] for i in indices), progress=progress)
+            (stats,) = read_stats([told])
             if not stats["loss"] < float("inf"):
                 raise Problem(f"the loss of epoch {epoch + 1} is {stats['loss']}")
     assert learner.average is not None
-    learner._put(learner.average)
+    put(list(learner.parameters.values()), learner.average)
     return learner, parsed
 
 

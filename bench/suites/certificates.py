@@ -114,11 +114,8 @@ def timed_decoding(args: Args) -> Iterator[Timed]:
     """Decoding, batch by batch."""
     for title, name, way in runs(args, COSTS):
         for scores in batches(name, way[0], args):
-            yield Timed(title, partial(decode, scores, way, args), _counted)
-
-
-def _counted(parse: gp.Parse) -> dict[str, int]:
-    return {"sentences": len(parse.heads), "certified": int(parse.certified.sum())}
+            count = lambda parse: {"sentences": len(parse.heads), "certified": int(parse.certified.sum())}  # noqa: E731
+            yield Timed(title, partial(decode, scores, way, args), count)
 
 
 SUITE = Suite(

@@ -24,8 +24,8 @@ from bench.models import is_trained
 from bench.output import LOG, Problem, show
 from bench.parsers import FOLDS, LANGUAGES, Sums, options, scored
 from bench.registry import Args, Measured, Option, Suite, Timed, seconds, whole
-from bench.suites import dual_joint
-from bench.suites.dual_tables import report_dependencies, report_koo, report_soft, report_tagger
+from bench.suites.dual_joint import dependencies, tagger
+from bench.suites.dual_tables import report_koo, report_soft
 from bench.timing import Case, Contender, measure, timed
 from gpuparse.cli.demo import QUICK
 from gpuparse.config import Config
@@ -39,16 +39,6 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "both": [("dd", {}), ("dd", {"exact": True})],
     "trilinear": [("dd", {}), ("auto", {"exact": True})],
 }
-
-
-def tagger(args: Args) -> Measured:
-    found = dual_joint.tagger(args)
-    return Measured(found, report_tagger(found))
-
-
-def dependencies(args: Args) -> Measured:
-    found = dual_joint.dependencies(args)
-    return Measured(found, report_dependencies(found, args))
 
 
 def koo(args: Args) -> Measured:

@@ -16,8 +16,8 @@ import gpuparse as gp
 from bench.models import ENGLISH, check_trained, treebank_file
 from bench.output import LOG
 from bench.parsers import encoded, scores_of
-from bench.registry import Args
-from bench.suites.dual_tables import Convergence
+from bench.registry import Args, Measured
+from bench.suites.dual_tables import Convergence, report_dependencies, report_tagger
 from gpuparse.data.batches import batches_by_length
 from gpuparse.data.brackets import Constituent
 from gpuparse.data.conllu import read_conllu
@@ -148,7 +148,7 @@ def or_else(one: dict[str, Tensor], other: dict[str, Tensor]) -> tuple[dict[str,
     return {k: torch.where(none.view(-1, *[1] * (x.dim() - 1)), other[k], x) for k, x in one.items()}, int(none.sum())
 
 
-def tagger(args: Args) -> dict[str, Any]:
+def tagger(args: Args) -> Measured:
     """Sections 4.1 and 7.2: table 3, and a row of table 1.
 
     Of several weights of the tagger against the parser, the best on sentences that are not measured is taken.
@@ -179,7 +179,7 @@ def tagger(args: Args) -> dict[str, Any]:
         none += without
         convergence.add(found)
         LOG.print(f"tagger: {number + 1} of {len(parts)} batches")
-    return {
+    data = {
         "sentences": len(sentences),
         "rules": len(grammar.scores),
         "weight": weight,
@@ -189,6 +189,7 @@ def tagger(args: Args) -> dict[str, Any]:
         "fixed tags without a tree": none,
         **{name: system.measure(sentences) for name, system in systems.items()},
     }
+    return Measured(data, report_tagger(data))
 
 
 def choose(
@@ -264,13 +265,7 @@ class Dependencies:
         return constituents_and_dependencies(one.grammar, one.tags, one.arcs, other, **how)
 
 
-def restricted(one: Lexicalized, heads: Tensor) -> Lexicalized:
-    """Model 1 with nothing but the arcs of a tree."""
-    kept = heads[:, None] == torch.arange(heads.shape[1])[:, None]
-    return replace(one, arcs=one.arcs.masked_fill(~kept, -torch.inf))
-
-
-def dependencies(args: Args) -> dict[str, Any]:
+def dependencies(args: Args) -> Measured:
     """Sections 4.2 and 7.1: table 2, a row of table 1, and what figure 5 shows.
 
     Of several weights of the dependency parser (gamma), the best on sentences that are not measured is taken.
@@ -292,7 +287,9 @@ def dependencies(args: Args) -> dict[str, Any]:
         one, other = both.grammar(batch), both.scores(batch)
         alone = one.best({}).structures
         heads = gp.decode(other, "eisner", projective=True).heads
-        hard, without = or_else(restricted(one, heads).best({}).structures, alone)  # without a tree: model 1's own
+        kept = heads[:, None] == torch.arange(heads.shape[1])[:, None]
+        only = replace(one, arcs=one.arcs.masked_fill(~kept, -torch.inf))  # nothing but the arcs of that tree
+        hard, without = or_else(only.best({}).structures, alone)  # without a tree: model 1's own
         decomposition = both.joint(one, other, weight)
         recorded = Recorded(decomposition, len(batch))
         found = decomposition.run()
@@ -307,7 +304,7 @@ def dependencies(args: Args) -> dict[str, Any]:
             tree = recorded.after(limit)
             limited[limit].add(tree, grammar, batch)
             same[limit] += int((tree == last).flatten(1).all(1).sum())
-    return {
+    data = {
         "sentences": len(sentences),
         "rules": len(grammar.scores),
         "gamma": weight,
@@ -327,3 +324,4 @@ def dependencies(args: Args) -> dict[str, Any]:
             for limit in LIMITS
         ],
     }
+    return Measured(data, report_dependencies(data, args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import gpuparse as gp
 from bench.artificial import make_scores
 from bench.bars import Bar, none_of
 from bench.output import LOG, OUT, figure, show
+from bench.peak import peak_multiply_adds
 from bench.registry import QUICK, Args, Measured, Option, Suite, Timed, at_least, effort, repeats, seconds, threads
 from bench.timing import Case, Contender, Results, agreeing, in_fresh_process, measure, memory_growth, show_cases
 from gpuparse.ops.plain import eisner, generic, matrix_tree
@@ -38,6 +40,7 @@ PLAIN = {False: "plain torch, multi-root", True: "plain torch, single-root"}
 INV = {False: "linalg.inv, multi-root", True: "linalg.inv, single-root"}
 MEMORY_TITLE = "Peak memory of log Z + backward: growth in MB (gpuparse: single-root, torch-struct: multi-root)"
 STRUCT, UFAL = "torch-struct", "ufal"
+STRUCT_MARGINALS = "torch-struct, marginals alone"
 OURS_GRAD, STRUCT_GRAD = "gpuparse, log Z + gradient", "torch-struct, log Z + gradient"
 
 
@@ -105,6 +108,9 @@ def projective_sums(arcs: Tensor) -> Iterator[Contender]:
     def read_struct(result: tuple[Tensor, Tensor]) -> Results:
         return {"log Z": result[0], "marginals": from_struct(result[1])}
 
+    def read_marginals(result: Tensor) -> Results:
+        return {"marginals": from_struct(result)}
+
     leaf, potentials = arcs.clone().requires_grad_(), to_struct(arcs)
     for root in (False, True):
         run = partial(our_sums, gp.ProjectiveTrees, arcs, root)
@@ -112,6 +118,7 @@ def projective_sums(arcs: Tensor) -> Iterator[Contender]:
     yield Contender(OURS_GRAD, ours_with_gradient, STRUCT_GRAD, True, False, sums)
     if DependencyCRF is not None:
         yield Contender(STRUCT, struct, read=read_struct)
+        yield Contender(STRUCT_MARGINALS, lambda: DependencyCRF(potentials).marginals, read=read_marginals)
         yield Contender(STRUCT_GRAD, struct_with_gradient, read=read_struct)
     run = partial(plain_sums, eisner.log_partition, arcs, False)
     yield Contender(PLAIN[False], run, STRUCT, read=sums)
@@ -279,6 +286,43 @@ def memory(args: Args) -> Measured:
     return Measured(rows, [bar] if args.bars else [])
 
 
+def multiply_adds(n: int) -> int:
+    """Of Eisner's algorithm, both passes, for n words: three of the inside pass and six of the outside one a triple."""
+    return 9 * ((n + 1) * n * (n - 1) // 6)
+
+
+def peak(args: Args) -> Measured:
+    """Eisner's log Z + marginals as a share of the doubles that a core can multiply and add, in one thread."""
+    torch.set_num_threads(1)
+    rows = []
+    for n in args.lengths or [40, 80, 160]:
+        arcs = make_scores("random", n, batch_of(n), True)
+        run = partial(our_sums, gp.ProjectiveTrees, arcs, False)
+        run()
+        calls = 1 + 200_000_000 // (multiply_adds(n) * len(arcs))
+        found = []
+        for _ in range(args.repeats or (3 if args.quick else 7)):
+            start = time.process_time()
+            for _ in range(calls):
+                run()
+            rate = calls * len(arcs) * multiply_adds(n) / (time.process_time() - start)
+            found.append((rate, peak_multiply_adds(2)))
+        rate, most = (max(x) for x in zip(*found, strict=True))
+        rows.append({"n": n, "batch": len(arcs), "multiply_adds": rate, "peak": most, "share": rate / most})
+    shown = [
+        (r["n"], r["batch"], *(f"{r[k] / 1e9:.1f}" for k in ("multiply_adds", "peak")), f"{r['share']:.0%}")
+        for r in rows
+    ]
+    show(
+        "Eisner log Z + marginals: billions of multiply-adds a second, one thread",
+        (">n", ">B", ">done", ">peak", ">share"),
+        shown,
+    )
+    title = "Eisner log Z + marginals, share of a core's multiply-adds in doubles"
+    bars = [Bar(f"{title}, n={r['n']}", r["share"], 0.25, 0.45, digits=None) for r in rows]
+    return Measured(rows, bars if args.bars else [])
+
+
 def bars_of(cases: list[Case]) -> list[Bar]:
     """What the project promises; of several kinds of scores the worse counts."""
 
@@ -294,6 +338,8 @@ def bars_of(cases: list[Case]) -> list[Bar]:
     return [
         bar(eisner_sums, 60, 100, "projective sums", 40, MULTI, STRUCT, "random"),
         bar(eisner_sums, 60, 150, "projective sums", 80, MULTI, STRUCT, "random"),
+        bar(f"{eisner_sums}'s marginals alone", 80, 150, "projective sums", 40, MULTI, STRUCT_MARGINALS, "random"),
+        bar(f"{eisner_sums}'s marginals alone", 70, 150, "projective sums", 80, MULTI, STRUCT_MARGINALS, "random"),
         bar("Eisner argmax / torch-struct", 60, 150, "projective best", 40, MULTI, STRUCT, "random"),
         bar("mst / ufal", 5, 15, "mst", 40, SINGLE, UFAL, "peaked"),
         bar("mst / ufal", 3, 10, "mst", 40, SINGLE, UFAL, "random"),
@@ -304,7 +350,7 @@ def bars_of(cases: list[Case]) -> list[Bar]:
 SUITE = Suite(
     "first_order",
     "first-order inference on a CPU against torch-struct, ufal and plain torch, by length; memory of log Z + backward",
-    {"speed": speed, "memory": memory},
+    {"speed": speed, "memory": memory, "peak": peak},
     [
         Option("bars", "the project's bars; exit 1 if one is missed", False, bool),
         Option("lengths", "words of a sentence (10,20,40,80,160; with --quick 10,20)", None, at_least(2), many=True),

@@ -117,11 +117,8 @@ def _scored(parser: gp.Parser, sentence: Sentence) -> Scored:
     """As the parser has it: labels that training saw only under the root, or never there, are as rare here."""
     names = tuple(parser.vocabulary.labels.names)
     result = parser.scorer(collate([parser.vocabulary.encode(sentence)], parser.vocabulary.chars))
-    of_root, of_others = torch.tensor(parser.vocabulary.root_labels).T
-    allowed = of_others.expand(len(sentence) + 1, 1, -1).clone()
-    allowed[0] = of_root
-    allowed |= ~allowed.any(-1, keepdim=True)
-    labels = result.all_labels()[0].double().masked_fill(~allowed, -torch.inf)
+    head = torch.arange(len(sentence) + 1)[:, None].expand(-1, len(sentence) + 1)
+    labels = parser._allowed(result.all_labels()[0].double(), head)
     arcs = result.scores.arcs.clone()
     joint = arcs[0, :, :, None].double() + labels - labels.amax(-1, keepdim=True)
     single_root = parser.config.training.single_root

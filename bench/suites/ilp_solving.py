@@ -124,10 +124,6 @@ def parse_all(items: Iterable[Scored], constraints: Sequence[lp.Constraint], lim
     return outcome
 
 
-def bucket_of(words: int) -> int:
-    return next(place for place, (low, high) in enumerate(BUCKETS) if low <= words <= high)
-
-
 def mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
@@ -155,7 +151,7 @@ def times_of(items: Iterable[Scored], constraints: Sequence[lp.Constraint], limi
         if not number:
             solve(item, constraints, limit)
             gp.mst(item.arcs)
-        bucket = times[bucket_of(len(item))]
+        bucket = next(own for own, (low, high) in zip(times, BUCKETS, strict=True) if low <= len(item) <= high)
         bucket.mst.append(timed(partial(gp.mst, item.arcs))[1])
         if chu_liu_edmonds is not None:
             matrix = item.arcs[0].double().T.contiguous().numpy()  # [modifier, head]

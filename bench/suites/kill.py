@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bench.bars import Bar, none_of
 from bench.commands import COMMAND, TINY, failure, settings
@@ -36,26 +36,6 @@ AFTER_SAVE = 0.85  # of the kills are meant to
 TRIES = 6
 
 
-class Job(Protocol):
-    """A command that can be interrupted."""
-
-    name: str
-    longer: str
-    """The option that makes it longer."""
-
-    def command(self, target: Path) -> list[str]:
-        """The command that makes ``target``, without --resume."""
-
-    def saved(self, target: Path) -> str:
-        """What there is to go on from, in words; nothing if there is nothing."""
-
-    def complete(self, target: Path) -> bool:
-        """Whether nothing is left to do."""
-
-    def differences(self, target: Path, wanted: Path) -> list[str]:
-        """What is not as in the undisturbed run."""
-
-
 @dataclass
 class Training:
     """Of a tiny model on the built-in treebank, with a checkpoint every few batches."""
@@ -63,21 +43,26 @@ class Training:
     epochs: int
     name: str = "train"
     longer: str = "--epochs"
+    """The option that makes it longer."""
 
     def command(self, target: Path) -> list[str]:
+        """The command that makes ``target``, without --resume."""
         options = TINY | {"training.epochs": self.epochs, "training.checkpoint_seconds": 0.25}
         return ["train", str(target), *settings(options), "--threads", "1"]
 
     def saved(self, target: Path) -> str:
+        """What there is to go on from, in words; nothing if there is nothing."""
         if not (target / NAME).is_file():
             return ""
         position = read_position(target)
         return f"epoch {position['epoch'] + 1}, batch {position['batch'] + 1}"
 
     def complete(self, target: Path) -> bool:
+        """Whether nothing is left to do."""
         return (target / FINISHED).is_file()
 
     def differences(self, target: Path, wanted: Path) -> list[str]:
+        """What is not as in the undisturbed run."""
         names = ("model.safetensors", "vocabulary.json", "config.toml", "model.json")
         found = [name for name in names if (target / name).read_bytes() != (wanted / name).read_bytes()]
         return found + ["losses in log.jsonl"] * (_losses(target) != _losses(wanted))
@@ -114,6 +99,9 @@ class Parsing:
     def differences(self, target: Path, wanted: Path) -> list[str]:
         found = ["the output"] * (target.read_bytes() != wanted.read_bytes())
         return found + [path.name for path in target.parent.iterdir() if path != target]
+
+
+Job = Training | Parsing
 
 
 class Kill(NamedTuple):

@@ -94,15 +94,6 @@ def official(gold: Path, system: Path, ours: dict[str, Any]) -> int | None:
     return other
 
 
-def measure_parse(args: Args, model: Path, blank: Path, output: Path) -> list[dict[str, Any]]:
-    """The figures of parsing the dev file, several times over, in one command; one record a repetition."""
-    records = []
-    for number in range(args.repeats):
-        LOG.print(f"gpuparse parse, {args.copies} copies of the dev file, {number + 1} of {args.repeats}")
-        records.append(timed_parse(model, *[blank] * args.copies, output=output, threads=args.threads))
-    return records
-
-
 def median(records: list[dict[str, Any]], name: str) -> float:
     """Of one of the figures, or of one of the shares."""
     return statistics.median(r["shares"][name] if name in r["shares"] else r[name] for r in records)
@@ -132,7 +123,10 @@ def measure(name: str, args: Args) -> Measured:
         run("parse", model, blank, "-o", system, "--threads", str(args.threads))
         metrics = json.loads(run("evaluate", gold, system, "--json").stdout)["metrics"]
         differing = official(gold, system, metrics)
-        records = measure_parse(args, model, blank, Path(scratch, "copies.conllu"))
+        records, output = [], Path(scratch, "copies.conllu")
+        for number in range(args.repeats):
+            LOG.print(f"gpuparse parse, {args.copies} copies of the dev file, {number + 1} of {args.repeats}")
+            records.append(timed_parse(model, *[blank] * args.copies, output=output, threads=args.threads))
     OUT.print(
         f"{name}: {training['sentences']:,} sentences, {training['words']:,} words, "
         f"{training['epochs']} epochs (best: {training['best'].get('epoch')}), {training['parameters']:,} parameters"

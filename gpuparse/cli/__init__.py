@@ -53,11 +53,14 @@ def main() -> None:
     Ctrl-C leaves with 130. Where standard output cannot be written to its end, that is said, and the code is 1.
     """
     startup.open_streams()
+    code = 0
     try:
         with startup.interruptible():
             code = _run(sys.argv[1:])
             code = _flush(quiet=code != 0) or code
-    except KeyboardInterrupt:  # at the very end
+    except KeyboardInterrupt:  # at the very beginning or end
+        if code != startup.INTERRUPTED:  # which has been said
+            say("gpuparse: interrupted")
         code = startup.INTERRUPTED
     startup.end()
     raise SystemExit(code)
@@ -65,7 +68,6 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     """Run a command; the exit code."""
-    debug = os.environ.get("GPUPARSE_DEBUG") == "1"
     command = typer.main.get_command(app)
     try:
         with naming(STDOUT):  # which is what help and version are written to
@@ -79,21 +81,14 @@ def _run(arguments: list[str]) -> int:
         message = error.format_message()  # type: ignore[attr-defined]
         say(f"gpuparse: {message.rstrip('.')}; {context_name} --help says what there is")
         return 2
-    except (KeyboardInterrupt, typer.Abort):
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("GPUPARSE_DEBUG") == "1":
             raise
-        say("gpuparse: interrupted")
-        return startup.INTERRUPTED
-    except MemoryError:
-        if debug:
-            raise
-        say("gpuparse: out of memory")
-        return 1
-    except Exception as error:
-        if debug:
-            raise
-        message = reason(error)
-        if not isinstance(error, (ValueError, OSError)):  # not the input's fault, or not known to be
+        if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+            say("gpuparse: interrupted")
+            return startup.INTERRUPTED
+        message = "out of memory" if isinstance(error, MemoryError) else reason(error)
+        if not isinstance(error, (ValueError, OSError, MemoryError)):  # not the input's fault, or not known to be
             message = f"{type(error).__name__}: {message} (GPUPARSE_DEBUG=1 for more)"
         say(f"gpuparse: {message}")
         return 1

@@ -22,9 +22,8 @@ from rich.text import Text
 
 from gpuparse.config import Config, ScorerConfig, TrainingConfig
 from gpuparse.data.artificial import builtin_treebank
-from gpuparse.data.conllu import Sentence, write_conllu
+from gpuparse.data.conllu import write_conllu
 from gpuparse.evaluate import Evaluation, evaluate
-from gpuparse.models.parser import Parser
 from gpuparse.render import ParsedFile, parses, tree_text, write_page
 from gpuparse.system import startup
 from gpuparse.train import TrainingReport, train
@@ -88,11 +87,12 @@ def _run(directory: Path, quick: bool) -> None:
 
     learned, dev, gold = builtin_treebank("train"), builtin_treebank("dev"), builtin_treebank("test")
     learned = learned[:QUICK_SENTENCES] if quick else learned
-    words = sum(map(len, learned))
-    progress.note(f"training on {len(learned):,} sentences, {words:,} words")
+    progress.note(f"training on {len(learned):,} sentences, {sum(map(len, learned)):,} words")
     with progress.bar:
         parser = train(QUICK if quick else FULL, model, train=learned, dev=dev, overwrite=True, report=progress)
-    parsed = _parse(parser, gold, progress)
+    parsing, words = time.perf_counter(), sum(map(len, gold))
+    parsed = parser.parse(gold, confidence=True)
+    progress.note(f"parsed {words:,} words, {words / (time.perf_counter() - parsing):,.0f} a second")
     write_conllu(gold, files["gold"])
     write_conllu(parsed, files["parsed"])
     tally = write_page(parsed, page, gold=gold, title="The built-in treebank", note="The test sentences, as parsed")
@@ -140,15 +140,6 @@ class _Progress(TrainingReport):
     def epoch(self, record: dict[str, Any]) -> None:
         dev = f"dev UAS {100 * record['dev_uas']:.2f}  LAS {100 * record['dev_las']:.2f}"
         self.note(f"epoch {record['epoch']:>2}/{self.epochs}  loss {record['loss']:.3f}  {dev}")
-
-
-def _parse(parser: Parser, gold: list[Sentence], progress: _Progress) -> list[Sentence]:
-    """The sentences parsed, with the probability of each arc."""
-    begun = time.perf_counter()
-    parsed = parser.parse(gold, confidence=True)
-    words = sum(map(len, gold))
-    progress.note(f"parsed {words:,} words, {words / (time.perf_counter() - begun):,.0f} a second")
-    return parsed
 
 
 def _scores(result: Evaluation) -> Table:

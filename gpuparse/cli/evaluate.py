@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuparse.cli.common import Output, count, fail, put, reason
-from gpuparse.evaluate import Breakdown, Evaluation, Score
+from gpuparse.evaluate import Breakdown, Evaluation
 from gpuparse.evaluate import evaluate as compare
 from gpuparse.system.quote import visible
 
@@ -68,38 +68,29 @@ def _print_titled(console: Console, title: str, table: Table) -> None:
     console.print(table)
 
 
-def _percent(ratio: float | None) -> str:
-    return "" if ratio is None else f"{100 * ratio:.2f}"
+def _percents(*ratios: float | None) -> list[str]:
+    return ["" if ratio is None else f"{100 * ratio:.2f}" for ratio in ratios]
 
 
 def _print_metrics(console: Console, result: Evaluation, counts: bool) -> None:
     headings = ("correct", "gold", "system", "aligned") if counts else ("precision", "recall", "F1", "aligned")
     table = _table("metric", *headings)
     for name, score in result.metrics.items():
-        table.add_row(_NAMES.get(name, name), *(_counts(score) if counts else _ratios(score)))
+        numbers = ["" if x is None else f"{x}" for x in (score.correct, score.gold, score.system, score.aligned)]
+        ratios = _percents(score.precision, score.recall, score.f1, score.aligned_accuracy)
+        table.add_row(_NAMES.get(name, name), *(numbers if counts else ratios))
     console.print(table)
-
-
-def _counts(score: Score) -> list[str]:
-    return [
-        "" if number is None else f"{number}" for number in (score.correct, score.gold, score.system, score.aligned)
-    ]
-
-
-def _ratios(score: Score) -> list[str]:
-    return [_percent(ratio) for ratio in (score.precision, score.recall, score.f1, score.aligned_accuracy)]
 
 
 def _print_lengths(console: Console, found: Breakdown) -> None:
     arcs = _table("words", "gold", "system", *(f"{m} {r}" for m in ("UAS", "LAS") for r in ("P", "R", "F1")))
     for arc in found.arc_lengths:
         both = (arc.unlabelled, arc.labelled)
-        ratios = [_percent(ratio) for score in both for ratio in (score.precision, score.recall, score.f1)]
+        ratios = _percents(*(ratio for score in both for ratio in (score.precision, score.recall, score.f1)))
         arcs.add_row(arc.length, f"{arc.labelled.gold}", f"{arc.labelled.system}", *ratios)
     sentences = _table("words", "sentences", "UAS", "LAS", "exact", "exact, labelled")
     for row in found.sentence_lengths:
-        ratios = [_percent(ratio) for ratio in (row.uas, row.las, row.uem, row.lem)]
-        sentences.add_row(row.length, f"{row.sentences}", *ratios)
+        sentences.add_row(row.length, f"{row.sentences}", *_percents(row.uas, row.las, row.uem, row.lem))
     _print_titled(console, "by length of arc", arcs)
     _print_titled(console, "by length of sentence", sentences)
 
@@ -108,7 +99,7 @@ def _print_labels(console: Console, found: Breakdown) -> None:
     labels = _table("label", "gold", "system", "precision", "recall", "F1", "F1 with head")
     for row in found.labels:
         given = row.given
-        ratios = [_percent(ratio) for ratio in (given.precision, given.recall, given.f1, row.attached.f1)]
+        ratios = _percents(given.precision, given.recall, given.f1, row.attached.f1)
         labels.add_row(Text(visible(row.label, keep="")), f"{given.gold}", f"{given.system}", *ratios)
     _print_titled(console, "by label", labels)
     if not found.confusions:

@@ -6,7 +6,9 @@ import json
 import math
 import platform
 import sys
+from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,11 +33,25 @@ def info(
         typer.Option("--selftest", help="Compare every kernel with plain torch on every device here."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    report_file: Annotated[
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            help="With --selftest: write all that was found, with times, to a file that can be sent to us.",
+        ),
+    ] = None,
 ) -> None:
-    """Print versions, devices, which code each device runs, the compiler and the cache."""
+    """Print versions, devices, which code each device runs, the compiler and the cache.
+
+    On a GPU the self-test also times every kernel there, on the CPU and in plain torch.
+    """
+    if report_file is not None and not run_selftest:
+        fail("--report needs --selftest: there is nothing else to report", 2)
     with startup.importing():
         from gpuparse.cli import selftest
         from gpuparse.ops import backend
+        from gpuparse.system.files import write_json
 
     report = _report(backend.describe())
     console = Output()
@@ -44,10 +60,13 @@ def info(
     checks = None
     if run_selftest:
         with Console(stderr=True).status("comparing the kernels with plain torch"):
-            checks = selftest.run()
+            checks = selftest.run(times=None if report_file is None else True)
+        # JSON has no NaN and no infinity: they become null
+        finite = (c.max_difference if math.isfinite(c.max_difference) else None for c in checks)
+        report["selftest"] = [asdict(c) | {"max_difference": x} for c, x in zip(checks, finite, strict=True)]
+        if report_file is not None:
+            write_json(Path(report_file), _without_home(report))
     if as_json:
-        if checks is not None:
-            report["selftest"] = [_check_json(check) for check in checks]
         put(json.dumps(report, indent=2, ensure_ascii=sys.stdout.isatty(), allow_nan=False))
     elif checks:
         _print_checks(console, checks)
@@ -55,25 +74,22 @@ def info(
         _finish(checks)
 
 
+def _without_home(x: Any) -> Any:
+    """The same with ``~`` for the home directory, whose name is nobody else's business."""
+    if isinstance(x, dict):
+        return {name: _without_home(value) for name, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_without_home(value) for value in x]
+    return x.replace(str(Path.home()), "~") if isinstance(x, str) and Path.home() != Path("/") else x
+
+
 def _report(found: Any) -> dict[str, Any]:
     """What ``info`` says of what the backend found, as JSON has it."""
-    versions = {
-        "gpuparse": __version__,
-        "python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "numpy": metadata.version("numpy"),
-        "cupy": found["cupy"],
-    }
+    versions = {"gpuparse": __version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in ("torch", "numpy")} | {"cupy": found["cupy"]}
     devices = [{"device": "cpu", **found["cpu"]}]
-    for index, device in enumerate(found["cuda"]):
-        devices.append({"device": f"cuda:{index}", **device})
-    return {
-        "versions": versions,
-        "devices": devices,
-        "compiler": found["compiler"],
-        "kernels_dir": found["kernels_dir"],
-        "cache": found["cache"],
-    }
+    devices += [{"device": f"cuda:{index}", **device} for index, device in enumerate(found["cuda"])]
+    return {"versions": versions, "devices": devices, **{k: found[k] for k in ("compiler", "kernels_dir", "cache")}}
 
 
 def _print_report(console: Console, report: dict[str, Any]) -> None:
@@ -98,36 +114,12 @@ def _print_report(console: Console, report: dict[str, Any]) -> None:
         line("cuda", "no device")
     console.print()
     compiler, cache = report["compiler"], report["cache"]
-    if compiler["path"] is None:
-        line("compiler", "not found")
-    else:
-        line(
-            "compiler",
-            compiler["path"],
-            compiler["version"] or "unknown version",
-            " ".join(compiler["flags"]),
-        )
+    known = (compiler["path"], compiler["version"] or "unknown version", " ".join(compiler["flags"]))
+    line("compiler", *(known if compiler["path"] is not None else ("not found",)))
     line("kernels", report["kernels_dir"])
+    used = "used" if cache["used"] else f"not used: {cache['reason']}"
     state = "writable" if cache["writable"] else "not writable"
-    line(
-        "cache",
-        cache["path"],
-        "used" if cache["used"] else f"not used: {cache['reason']}",
-        f"{state}, {count(cache['files'], 'file')}, {size_text(cache['bytes'])}",
-    )
-
-
-def _check_json(check: Check) -> dict[str, Any]:
-    """A check for JSON, which has no NaN and no infinity: they become null."""
-    return {
-        "kernel": check.kernel,
-        "device": check.device,
-        "dtype": check.dtype,
-        "max_difference": check.max_difference if math.isfinite(check.max_difference) else None,
-        "tolerance": check.tolerance,
-        "ok": check.ok,
-        "note": check.note,
-    }
+    line("cache", cache["path"], used, f"{state}, {count(cache['files'], 'file')}, {size_text(cache['bytes'])}")
 
 
 def _print_checks(console: Console, checks: list[Check]) -> None:
@@ -136,6 +128,9 @@ def _print_checks(console: Console, checks: list[Check]) -> None:
         table.add_column(heading, overflow="fold")
     table.add_column("difference", justify="right", no_wrap=True)
     table.add_column("allowed", justify="right", no_wrap=True)
+    timed = any(check.seconds is not None for check in checks)
+    for heading in ("ms", "plain ms") if timed else ():
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("note", overflow="fold")
     for check in checks:
@@ -145,6 +140,7 @@ def _print_checks(console: Console, checks: list[Check]) -> None:
             check.dtype,
             f"{check.max_difference:.1e}",
             f"{check.tolerance:.1e}" if check.tolerance else "0",
+            *(["" if x is None else f"{1000 * x:.3f}" for x in (check.seconds, check.plain_seconds)] if timed else []),
             Text("ok", "green") if check.ok else Text("DIFFERS", "bold red"),
             Text(check.note),
         )

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpuparse.cli.stream import Work
     from gpuparse.lp import Constraint
     from gpuparse.models.parser import Parser
-    from gpuparse.models.pipeline import Pipeline
 
 
 def parse(
@@ -83,13 +82,14 @@ def parse(
     with startup.importing():
         from gpuparse.cli.stream import Run, Work, fingerprint, stream
         from gpuparse.decoding.ilp.files import constraints_of, constraints_path
-        from gpuparse.models.pipeline import Pipeline
+        from gpuparse.models.pipeline import Pipeline, listed
 
     def begin() -> Work:
         pipeline = Pipeline.load(tagger, model, device)
         parser = pipeline.parser
-        if tagger is not None and pipeline.missing and not quiet:
-            _say_missing(tagger, pipeline)
+        if pipeline.tagger is not None and pipeline.missing and not quiet:
+            gives = listed(pipeline.tagger.vocabulary.tag_set.columns)
+            say(f"{tagger} gives {gives}; the parser also reads {listed(pipeline.missing)}, taken as it is")
         options: dict[str, Any] = {"method": method, "projective": projective, "single_root": single_root}
         if option:
             options["options"] = dict(_name_and_value(text) for text in option)
@@ -137,17 +137,8 @@ def _check_labels(name: str, constraints: list[Constraint], parser: Parser) -> N
 
 
 def _constrained(report: CorpusReport) -> str:
-    counts = dict.fromkeys(("solved", "infeasible", "not proven"), 0) | report.counts
+    counts = report.counts
     return (
         f"{count(counts['solved'], 'sentence')} parsed anew under constraints; {counts['infeasible']:,} of them cannot "
         f"satisfy them, {counts['not proven']:,} not proven best in time"
     )
-
-
-def _say_missing(tagger: Path, pipeline: Pipeline) -> None:
-    """Which columns the tagger leaves as they are."""
-    from gpuparse.models.pipeline import listed
-
-    assert pipeline.tagger is not None
-    gives = listed(pipeline.tagger.vocabulary.tag_set.columns)
-    say(f"{tagger} gives {gives}; the parser also reads {listed(pipeline.missing)}, taken as it is")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -54,11 +54,9 @@ def render(
     try:
         if text:
             with output_file(output) as stream:
-                drawn = (
-                    _drawn(number, parse) for number, parse in _parses(sentences, right, confidence_key, only_errors)
-                )
-                for tree in islice(drawn, limit):
-                    stream.write(tree)
+                found = enumerate(parses(sentences, right, confidence_key=confidence_key), 1)
+                wanted = ((number, parse) for number, parse in found if parse.wrong or not only_errors)
+                stream.writelines(_drawn(*each) for each in islice(wanted, limit))
             return
         tally = write_page(
             sentences,
@@ -98,13 +96,6 @@ def _said(tally: Tally, output: str) -> str:
     scores = f", UAS {tally.uas:.2f}, LAS {tally.las:.2f}" if tally.compared and tally.words else ""
     wrong = f", {tally.wrong_sentences:,} with errors" if tally.compared else ""
     return f"{where}{count(tally.shown, 'tree')} of {count(tally.sentences, 'sentence')}{wrong}{scores}"
-
-
-def _parses(
-    sentences: Iterable[Sentence], gold: Iterable[Sentence] | None, key: str, only_errors: bool
-) -> Iterable[tuple[int, ParsedFile]]:
-    found = enumerate(parses(sentences, gold, confidence_key=key), 1)
-    return ((number, parse) for number, parse in found if parse.wrong or not only_errors)
 
 
 def _drawn(number: int, parse: ParsedFile) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gpuparse import distributions
+from gpuparse import bp, distributions, ops
+from gpuparse.decoding.dual.parsing import second_order as second_order_problem
+from gpuparse.decoding.dual.steps import Decreasing, Halving, Polyak, Step
+from gpuparse.decoding.parts import legal_triples
+from gpuparse.decoding.scores import Scores
 from gpuparse.distributions.base import LOG_Z, StructuredDistribution
 from gpuparse.ops import (
     EISNER,
@@ -20,6 +25,7 @@ from gpuparse.ops import (
     check_flags,
     cky,
     lexical,
+    multipliers,
     pricing,
     second_order,
     viterbi,
@@ -27,23 +33,16 @@ from gpuparse.ops import (
 from gpuparse.ops.backend import backend_for
 from gpuparse.ops.library import plain_torch
 from gpuparse.structures.grammars import Grammar
+from gpuparse.structures.masks import arc_mask
+from gpuparse.system.stopwatch import Stopwatch
 
 NEG_INF = float("-inf")
 ORDERS = ("marginals", "derivative", "second derivative")
+REPEATS = 5  # of what is timed
 DRAWS, FREQUENT = 4000, 0.04  # frequencies among so many draws are off by that: five standard deviations
 PROBABLE = ("arcs", "siblings", "grandparents", "tags", "spans", "unary")  # a structure has these once or not at all
 
 Results = Sequence[Tensor | None]
-
-
-class Names(NamedTuple):
-    """The kernels of a family, and how many directions its sums are derived along."""
-
-    sums: str
-    argmax: str
-    sample: str
-    topk: str | None = None
-    orders: int = 2
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,10 @@ class Check:
     tolerance: float
     ok: bool
     note: str = ""
+    seconds: float | None = None
+    """Median of a call, where times were wanted; on a GPU by its own clock."""
+    plain_seconds: float | None = None
+    """The same of plain torch there."""
 
 
 class KernelComparison(NamedTuple):
@@ -68,28 +71,50 @@ class KernelComparison(NamedTuple):
     expected: Callable[[], Results] | None = None
 
 
-def run(devices: Sequence[str | torch.device] | None = None) -> list[Check]:
-    """Compare all kernels with the plain torch path. Waits for the devices."""
+def run(devices: Sequence[str | torch.device] | None = None, *, times: bool | None = None) -> list[Check]:
+    """Compare all kernels with the plain torch path. Waits for the devices.
+
+    Args:
+        times: also time both, on small batches; by default if one of the devices is a GPU.
+    """
     if devices is None:
         devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    return [check for device in devices for check in _on(torch.device(device))]
+    found = [torch.device(device) for device in devices]
+    times = any(device.type == "cuda" for device in found) if times is None else times
+    return [check for device in found for check in _on(device, times)]
 
 
-def _on(device: torch.device) -> Iterator[Check]:
+def _seconds(call: Callable[[], Results], device: torch.device) -> float:
+    """Median of a call that was made before."""
+    clocks = []
+    for _ in range(REPEATS):
+        clock = Stopwatch(device)
+        call()
+        clocks.append(clock.stop())
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return median(map(float, clocks))
+
+
+def _on(device: torch.device, times: bool) -> Iterator[Check]:
     if backend_for(device) is None:
         yield Check("all", str(device), "-", 0.0, 0.0, False, "no kernels here, only the plain torch path")
         return
     for dtype in (torch.float32, torch.float64):
         for name, tolerance, found, expected in _comparisons(torch.empty(0, device=device, dtype=dtype)):
-            note = ""
+            note, plain, seconds = "", expected or found, dict[str, float]()
             try:
                 results = found()
                 with plain_torch():
-                    difference = _difference(results, (expected or found)())
+                    difference = _difference(results, plain())
+                if times:
+                    seconds["seconds"] = _seconds(found, device)
+                    with plain_torch():
+                        seconds["plain_seconds"] = _seconds(plain, device)
             except Exception as error:  # a kernel that cannot even run is what this is here to find
                 difference, note = float("inf"), f"{type(error).__name__}: {error}".splitlines()[0]
             kind = str(dtype).removeprefix("torch.")
-            yield Check(name, str(device), kind, difference, tolerance, difference <= tolerance, note)
+            yield Check(name, str(device), kind, difference, tolerance, difference <= tolerance, note, **seconds)
 
 
 @torch.no_grad()
@@ -112,8 +137,8 @@ def _comparisons(like: Tensor) -> Iterator[KernelComparison]:
     arcs, lengths = _sentences(like)
     for family, batches in _families(arcs, lengths):
         kernels = family._kernels([getattr(batches[0], name) for name in batches[0].parts])
-        names = Names(str(kernels.sums), str(kernels.argmax), str(kernels.sample), kernels.topk, family.orders)
-        yield from _of_family(names, batches, rounded)
+        names = str(kernels.sums), str(kernels.argmax), str(kernels.sample), kernels.topk
+        yield from _of_family(batches, rounded, *names, family.orders)
     wrong, outside = arcs.clone(), lengths.clone()
     wrong[0, 1, 2], wrong[3, 0, 1], wrong[2, 0, 1], outside[4] = float("nan"), float("inf"), -(2.0**20), 0
     yield KernelComparison("check", 0.0, lambda: [check_flags(wrong, outside)])
@@ -122,8 +147,18 @@ def _comparisons(like: Tensor) -> Iterator[KernelComparison]:
     for name, given in {"siblings": (0,), "grandparents": (1,), "grandsiblings": (0, 1)}.items():
         scores = arcs, arcs / 2, *(pairs[k] if k in given else None for k in range(2)), lengths
         yield KernelComparison(f"automata ({name})", 0.0, partial(_stars, *scores))
+        yield KernelComparison(f"readings ({name})", 1e-9, partial(_readings, *scores))
+    for step in (Polyak(), Halving(), Decreasing()):
+        yield KernelComparison(f"multipliers ({type(step).__name__})", 1e-9, partial(_steps, step, *scores))
+    families: dict[str, list[bp.Factors]] = {"bp_settle": [], "bp_grand": [bp.Grand(pairs[1])]}
+    families["bp_children"] = [bp.ChildSequence(pairs[0])]
+    for tree in (bp.Tree(), bp.ProjectiveTree()):
+        yield KernelComparison(f"bp_tree ({type(tree).__name__})", 1e-10, partial(_beliefs, [tree], arcs, lengths, 1))
+    for name, more in families.items():
+        yield KernelComparison(name, 1e-10, partial(_beliefs, [bp.Tree(), *more], arcs, lengths, 3))
+    yield KernelComparison("bp_grand_odds", 1e-10, partial(_odds, arcs, pairs[1], lengths))
     chains = list(_chains(like))
-    yield from _of_family(Names("chain", "viterbi", "chain_sample", "chain_topk"), chains, rounded)
+    yield from _of_family(chains, rounded, "chain", "viterbi", "chain_sample", "chain_topk", 2)
     columns: dict[str, Callable[..., viterbi.Best]] = {
         "viterbi_forward": viterbi.forward_columns,
         "viterbi_averaged": lambda unary, table, lengths: viterbi.averaged_columns(unary, table, lengths, 1),
@@ -139,6 +174,42 @@ def _best_of_columns(decode: Callable[..., viterbi.Best], batches: Sequence[Any]
 
 def _stars(*given: Any) -> Results:
     return [x for root in (True, False) for x in automata.automata(*given, single_root=root)]
+
+
+def _beliefs(factors: Sequence[bp.Factors], arcs: Tensor, lengths: Tensor, iterations: int) -> Results:
+    """What belief propagation comes to after so many iterations, its estimate of log Z, and the gradient of that."""
+    leaf = arcs.detach().requires_grad_()
+    found = bp.BeliefPropagation([*factors, bp.Link(leaf)], iterations=iterations, damping=0.3).run(lengths)
+    return [found.links, found.log_partition, *torch.autograd.grad(found.log_partition.sum(), leaf)]
+
+
+def _odds(arcs: Tensor, pairs: Tensor, lengths: Tensor) -> Results:
+    """Messages about pairs, as odds, after two iterations."""
+    scores = pairs.double().masked_fill(~legal_triples("grandparents", lengths, arcs.shape[1]), 0.0)
+    there = arc_mask(lengths, arcs.shape[1])
+    totals = ops.bp.as_totals(arcs.double().masked_fill(~there, -torch.inf))
+    upper, lower = torch.ones_like(scores), torch.ones_like(scores)
+    part = ops.bp.grand_odds(totals, upper, lower, scores, lengths)
+    return [ops.bp.grand_odds(totals + part, upper, lower, scores, lengths), upper, lower]
+
+
+def _readings(*given: Any) -> Results:
+    """What trees and stars say of arcs, and what they score."""
+    arcs, up, siblings, grandparents, lengths = given
+    pairs = siblings, grandparents
+    heads = MATRIX_TREE.argmax(arcs, lengths, True)
+    stars = automata.automata(arcs, up, *pairs, lengths)
+    return multipliers.readings(up.double(), arcs.double(), *pairs, lengths, heads, stars)
+
+
+def _steps(step: Step, *given: Any) -> Results:
+    """What is known after some steps of dual decomposition."""
+    arcs, _, siblings, grandparents, lengths = given
+    scores = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
+    found = second_order_problem(scores, step=step, iterations=3).run()
+    penalties = [x for of_oracle in found.penalties for x in of_oracle.values()]
+    traces = [x.nan_to_num(0.0) for x in (found.duals, found.sizes)]  # NaN once a sentence is done
+    return [found.score, found.bound, found.certified, *traces, *penalties]
 
 
 def _randoms(seed: int, like: Tensor) -> Callable[..., Tensor]:
@@ -184,21 +255,21 @@ def _probabilities(d: StructuredDistribution) -> Results:
     return [torch.ones(()), *(again._sums(name) for name in some)]
 
 
-def _of_family(names: Names, batches: Sequence[Any], rounded: float) -> Iterator[KernelComparison]:
-    """What every family of structures has."""
+def _of_family(
+    batches: Sequence[Any], rounded: float, sums: str, argmax: str, sample: str, topk: str | None, orders: int
+) -> Iterator[KernelComparison]:
+    """The kernels that every family of structures has; its sums are derived along so many directions."""
 
     def each(run: Callable[..., Results]) -> Callable[[], Results]:
         return lambda: [x for d in batches for x in run(d)]
 
-    yield KernelComparison(f"{names.sums} (log Z)", rounded, each(partial(_sums, -1)))
-    for order, what in enumerate(ORDERS[: names.orders + 1]):
-        yield KernelComparison(
-            f"{names.sums} ({what})", 10 * rounded if order else rounded, each(partial(_sums, order))
-        )
-    yield KernelComparison(names.argmax, 1e-9, each(lambda d: [d._score(_again(d)[0]._best(), False)]))
-    if names.topk is not None:
-        yield KernelComparison(names.topk, 1e-9, each(lambda d: [d._score(d.topk(4)[0], False)]))
-    yield KernelComparison(names.sample, FREQUENT, each(_frequencies), each(_probabilities))
+    yield KernelComparison(f"{sums} (log Z)", rounded, each(partial(_sums, -1)))
+    for order, what in enumerate(ORDERS[: orders + 1]):
+        yield KernelComparison(f"{sums} ({what})", 10 * rounded if order else rounded, each(partial(_sums, order)))
+    yield KernelComparison(argmax, 1e-9, each(lambda d: [d._score(_again(d)[0]._best(), False)]))
+    if topk is not None:
+        yield KernelComparison(topk, 1e-9, each(lambda d: [d._score(d.topk(4)[0], False)]))
+    yield KernelComparison(sample, FREQUENT, each(_frequencies), each(_probabilities))
 
 
 def _sentences(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -291,11 +362,8 @@ def _chains(like: Tensor) -> Iterator[distributions.ChainDistribution]:
     """Ragged, with forbidden tags and scores of very different size; tag 0 may go everywhere."""
     some, B, n, T = _randoms(0, like), 6, 7, 5
     lengths = torch.tensor([7, 7, 6, 4, 2, 1], device=like.device)
-    kinds: list[tuple[Any, tuple[int, ...]]] = [
-        (distributions.TagChains, (T, T)),
-        (distributions.TagChains, (B, n - 1, T, T)),
-    ]
-    for kind, shape in [*kinds, (distributions.TrigramChains, (T, T, T))]:
+    pairs: Any = distributions.TagChains
+    for kind, shape in ((pairs, (T, T)), (pairs, (B, n - 1, T, T)), (distributions.TrigramChains, (T, T, T))):
         unary, rows = some(B, n, T), some(*shape)
         for scores in (unary, rows):
             forbidden = some(*scores.shape) < -0.7

@@ -49,7 +49,7 @@ class Work(NamedTuple):
 
 
 def stream(begin: Callable[[], Work], run: Run, *, verb: tuple[str, str], confidence: bool = False) -> None:
-    """Run a command over a corpus and leave.
+    """Run a command over a corpus, say what was done, and leave with 1 if anything was not.
 
     Args:
         begin: loads what is needed.
@@ -95,7 +95,14 @@ def stream(begin: Callable[[], Work], run: Run, *, verb: tuple[str, str], confid
         fail("interrupted; pass --resume to go on" if kept else "interrupted", 130)
     except (OSError, ValueError) as error:
         fail(reason(error))
-    _finish(verb, report, time.perf_counter() - begun, output, quiet, work.told)
+    if not quiet and report.finished_before:
+        say(f"gpuparse: {output} is complete, nothing to resume; leave out --resume to {verb[0]} anew")
+    elif not quiet:
+        say(summary(report, time.perf_counter() - begun))
+        if work.told is not None:
+            say(work.told(report))
+    if report.failed:
+        fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
 
 
 _ING = {"parse": "parsing", "tag": "tagging"}
@@ -155,27 +162,6 @@ def fingerprint(model: Path) -> str:
     return digest.hexdigest()
 
 
-def _finish(
-    verb: tuple[str, str],
-    report: CorpusReport,
-    wall: float,
-    output: str,
-    quiet: bool,
-    told: Callable[[CorpusReport], str] | None,
-) -> None:
-    """Say what was done, and leave with 1 if anything was not."""
-    if report.finished_before:
-        if not quiet:
-            say(f"gpuparse: {output} is complete, nothing to resume; leave out --resume to {verb[0]} anew")
-        return
-    if not quiet:
-        say(summary(report, wall))
-        if told is not None:
-            say(told(report))
-    if report.failed:
-        fail(f"{count(report.failed, 'sentence')} of {report.sentences:,} written un{verb[1]}")
-
-
 def summary(report: CorpusReport, wall: float) -> str:
     """One line: counts, speed and where the time went."""
     words = report.words - report.earlier_words
@@ -184,11 +170,8 @@ def summary(report: CorpusReport, wall: float) -> str:
         line += f" ({report.earlier_sentences:,} and {report.earlier_words:,} before the interruption)"
     line += f" in {wall:.1f} s, {words / max(wall, 1e-9):,.0f} words/s"
     seconds = report.within
-    shares = {
-        "encoder": seconds.get("encode", 0.0),
-        "batching": seconds.get("batch", 0.0),
-        "decoding": seconds.get("decode", 0.0) + seconds.get("labels", 0.0),
-        "reading and writing": report.seconds["read"] + report.seconds["write"],
-    }
+    shares = {"encoder": seconds["encode"], "batching": seconds["batch"]}
+    shares |= {"decoding": seconds["decode"] + seconds["labels"]}
+    shares |= {"reading and writing": report.seconds["read"] + report.seconds["write"]}
     told = ", ".join(f"{name} {100 * spent / max(wall, 1e-9):.1f} %" for name, spent in shares.items())
     return f"{line}: {told}"

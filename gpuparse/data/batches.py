@@ -33,9 +33,10 @@ class Tokens:
         return len(self.texts)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on another device."""
+        """The same on another device. A GPU copies them, from memory that stays where it is, while Python goes on."""
+        pinned = torch.device(device).type == "cuda" and torch.cuda.is_available()
         moved: dict[str, Any] = {
-            field.name: value.to(device, non_blocking=True)
+            field.name: (value.pin_memory() if pinned else value).to(device, non_blocking=True)
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), Tensor)
         }
@@ -74,9 +75,9 @@ def collate(examples: Sequence[Example], chars: Index) -> Batch:
     )
 
 
-def pad(arrays: Sequence[Ints], width: int, value: int = 0) -> Int64[Tensor, "B width"]:
+def pad(arrays: Sequence[Any], width: int, value: int = 0) -> Int64[Tensor, "B width *rest"]:
     """Rows of different lengths as one tensor."""
-    out = np.full((len(arrays), width), value, dtype=np.int64)
+    out = np.full((len(arrays), width, *(np.shape(arrays[0])[1:] if arrays else ())), value, dtype=np.int64)
     for row, array in zip(out, arrays, strict=True):
         row[: len(array)] = array
     return torch.from_numpy(out)
@@ -85,26 +86,18 @@ def pad(arrays: Sequence[Ints], width: int, value: int = 0) -> Int64[Tensor, "B 
 def tokens(words: Sequence[Ints], texts: list[list[str]], chars: Index) -> dict[str, Any]:
     """The fields of ``Tokens``, of the numbers of the words and their forms, both with the root."""
     nodes = max(map(len, texts), default=1)
-    forms = np.zeros((len(texts), nodes), dtype=np.int64)
     row_of: dict[str, int] = {"": 0}  # the root's form is empty
-    for row, text in zip(forms, texts, strict=True):
-        row[: len(text)] = [row_of.setdefault(form, len(row_of)) for form in text]
+    forms = [[row_of.setdefault(form, len(row_of)) for form in text] for text in texts]
+    spelled = [chars.numbers(form_characters(form)) for form in row_of]
+    characters = pad(spelled, max(1, *map(len, spelled)))
+    characters[0, 0] = ROOT
     return {
         "lengths": torch.tensor([len(text) - 1 for text in texts], dtype=torch.int64),
         "words": pad(words, nodes),
-        "forms": torch.from_numpy(forms),
-        "chars": _characters(list(row_of), chars),
+        "forms": pad(forms, nodes),
+        "chars": characters,
         "texts": texts,
     }
-
-
-def _characters(forms: list[str], chars: Index) -> Int64[Tensor, "U C"]:
-    shown = [form_characters(form) for form in forms]
-    out = np.zeros((len(shown), max(1, *map(len, shown))), dtype=np.int64)
-    for row, form in zip(out, shown, strict=True):
-        row[: len(form)] = chars.numbers(form)
-    out[0, 0] = ROOT
-    return torch.from_numpy(out)
 
 
 def batches_by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:

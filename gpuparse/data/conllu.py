@@ -10,14 +10,13 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any, cast
 
 from gpuparse.data.sentence import ConlluError, Sentence, check_tree
+from gpuparse.system.files import replacing
 from gpuparse.system.streams import STDIN, naming, standard_input, standard_output
 
 __all__ = ["ConlluError", "Sentence", "check_tree", "read_conllu", "write_conllu"]
@@ -44,7 +43,7 @@ def write_conllu(sentences: Iterable[Sentence], target: str | os.PathLike[str]) 
         _write(sentences, stream)
         stream.flush()
         return
-    with _replacing(path) as raw:
+    with replacing(path) as raw:
         if path.endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
                 _write(sentences, cast(IO[bytes], packed))
@@ -131,23 +130,3 @@ def _write(sentences: Iterable[Sentence], stream: IO[bytes]) -> None:
             stream.write(encode(some))
             some.clear()
     stream.write(encode(some))
-
-
-@contextmanager
-def _replacing(path: str) -> Iterator[IO[bytes]]:
-    """A new file that takes the name ``path`` when all went well. What is no regular file (a pipe) is written to."""
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):  # before realpath: a pipe has no path
-        with naming(path), open(path, "wb") as stream:
-            yield stream
-        return
-    given, path = path, os.path.realpath(path)
-    new = Path(f"{path}.{os.getpid()}.tmp")
-    try:
-        with naming(given), open(new, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise

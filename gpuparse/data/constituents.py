@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Int64
@@ -107,24 +107,12 @@ def lexicalise(
 
 
 def lexicalise_sentence(
-    sentence: Sentence,
-    *,
-    tags: Literal["upos", "xpos"] = "upos",
-    relations: bool = False,
-    sides: bool = True,
-    nonprojective: Literal["lift", "skip", "error"] = "lift",
+    sentence: Sentence, *, tags: Literal["upos", "xpos"] = "upos", **options: Any
 ) -> Lexicalised | None:
-    """The same of a sentence of a treebank, with the tags of a column; the message of an error names file and line."""
+    """The same, with the same options, of a sentence of a treebank, with the tags of a column; the message of an error
+    names file and line."""
     try:
-        return lexicalise(
-            sentence.words,
-            tags_of(sentence, tags),
-            sentence.heads,
-            sentence.deprels,
-            relations=relations,
-            sides=sides,
-            nonprojective=nonprojective,
-        )
+        return lexicalise(sentence.words, tags_of(sentence, tags), sentence.heads, sentence.deprels, **options)
     except ValueError as error:
         raise ValueError(f"{sentence.source}:{sentence.line}: {error}") from None
 

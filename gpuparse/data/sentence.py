@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gpuparse.data.lines import BLANK, COLUMNS, NUMBERS, first_line_of_words, numbers_to, rows_of_words
+from gpuparse.data.lines import BLANK, COLUMNS, first_line_of_words, numbers_to, rows_of_words
 from gpuparse.system.quote import quoted
 
 _STEP = COLUMNS + 1  # ten fields and the line end
@@ -119,11 +119,12 @@ class Sentence:
     @property
     def sent_id(self) -> str | None:
         """What the comment ``# sent_id = ...`` says."""
-        for comment in self.comments:
-            key, equals, value = comment[1:].partition("=")
-            if equals and key.strip() == "sent_id":
-                return value.strip()
-        return None
+        return self.comment("sent_id")
+
+    def comment(self, key: str) -> str | None:
+        """What the first comment ``# key = ...`` says."""
+        pairs = (comment[1:].partition("=") for comment in self.comments)
+        return next((value.strip() for name, equals, value in pairs if equals and name.strip() == key), None)
 
     def line_of(self, word: int) -> int:
         """The line number, in the file, of a word (from 1)."""
@@ -150,7 +151,8 @@ class Sentence:
             return Sentence(self.text, self.source, self.line)
         if not 0 <= min(heads) <= max(heads) <= count:
             raise ValueError(f"heads: not between 0 and {count} everywhere ({self.source}:{self.line})")
-        self._replace(fields, 6, list(map(_number, heads)))
+        names = ["0", *numbers_to(count)]
+        self._replace(fields, 6, [names[head] for head in heads])
         if deprels is not None:
             _check_values("deprels", deprels, count)
             self._replace(fields, 7, deprels)
@@ -310,10 +312,6 @@ def _cycle(heads: Sequence[int], word: int) -> str:
 def _no_tree(sentence: Sentence, word: int, what: str) -> ConlluError:
     where = f"{sentence.source}:{sentence.line_of(word)}"
     return ConlluError(f"{where}: {what}; correct HEAD or leave the sentence out")
-
-
-def _number(value: int) -> str:
-    return NUMBERS[value] if value < len(NUMBERS) else str(value)
 
 
 def _check_values(name: str, values: Sequence[str], count: int) -> None:

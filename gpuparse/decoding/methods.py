@@ -22,7 +22,7 @@ from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
 from gpuparse.decoding.dual.fallback import FEW, MANY, decompose
 from gpuparse.decoding.dual.steps import check_step
 from gpuparse.decoding.ilp.batch import easy_trees, no_words, solve_batch, under_constraints
-from gpuparse.decoding.impossible import without_impossible
+from gpuparse.decoding.impossible import Bounds, without_impossible
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import KINDS, Kind
 from gpuparse.decoding.ppc.batch import parse_price_cut
@@ -110,6 +110,7 @@ def decode(
         options = {"fallback": True, **options}
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
     asked: dict[str, Any] = {**trees, "every_tree": "constraints" not in options}
+    asked["bounds"] = Bounds()
     near = without_impossible(scores, **asked)
     found = METHODS[chosen].run(near, **trees, proof=proof, **options)
     nearer = without_impossible(near, **asked, known=found.heads) if near.validates else near

@@ -219,16 +219,28 @@ def as_parts(
 
 def is_legal(kind: Kind, i: Tensor, j: Tensor, k: Tensor, length: Tensor) -> Bool[Tensor, "*shape"]:
     """Whether triples are ever read, given the words of their sentences; anything that broadcasts."""
-    inside = (i <= length) & (j <= length) & (k <= length) & (i >= 0) & (j >= 0) & (k >= 1)
+    inside = (i <= length) & (j <= length) & (k <= length)
+    # apart from it what is the same for all sentences, which is small
     if kind == "grandparents":
-        return inside & (j >= 1) & (i != j) & (j != k) & (i != k)
-    return inside & (i != k) & ((j == i) | ((i < j) & (j < k)) | ((k < j) & (j < i)))
+        return inside & ((i >= 0) & (j >= 1) & (k >= 1) & (i != j) & (j != k) & (i != k))
+    between = (j == i) | ((i < j) & (j < k)) | ((k < j) & (j < i))
+    return inside & ((i >= 0) & (j >= 0) & (k >= 1) & (i != k) & between)
 
 
 def legal_triples(kind: Kind, lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N N"]:
     """Which triples of each sentence are ever read."""
     node = torch.arange(nodes, device=lengths.device)
-    return is_legal(kind, node[:, None, None], node[:, None], node, lengths[:, None, None, None])
+    triple = node[:, None, None], node[:, None], node
+    if not can_validate(lengths, None):
+        return is_legal(kind, *triple, lengths[:, None, None, None])
+    # those of the longest sentence, and nothing past the ends of others
+    found = is_legal(kind, *triple, node[-1]).repeat(len(lengths), 1, 1, 1)
+    for b, n in enumerate(lengths.tolist()):
+        if n < nodes - 1:
+            each = found[b]
+            for past in (each[n + 1 :], each[: n + 1, n + 1 :], each[: n + 1, : n + 1, n + 1 :]):
+                past.zero_()
+    return found
 
 
 def legal_pairs(kind: Kind, axis: int, lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N"]:

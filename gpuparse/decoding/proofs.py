@@ -134,7 +134,7 @@ class Proof:
         for b, leaves in self.leaves.items():
             for number, leaf in enumerate(leaves):
                 for name in NAMES:
-                    tensors[f"{b}.{number}.{name}"] = torch.from_numpy(getattr(leaf, name)).contiguous()
+                    tensors[f"{b}.{number}.{name}"] = torch.tensor(getattr(leaf, name))  # branches may share it
         if Path(path).is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         write_bytes(Path(path), save(tensors))

@@ -116,7 +116,8 @@ def viterbi(
         lengths: words of each sentence [B], 1 to n; None if all are full.
         method: "dense" (every transition is looked at), "column_generation" (those that could matter; as exact),
             "beam" (the ``beam`` best tags of each word go on; certified only where that is proven), or "auto": column
-            generation, but "dense" for a few tags and for transitions of each place, whose bounds cost as much.
+            generation, but "dense" for a few tags, for transitions of each place, whose bounds cost as much, and on a
+            GPU, where looking at all is one even sweep and what can be left out differs from lane to lane.
         pricing: which reduced costs column generation goes by. "forward": one sweep, those of the Lagrangian rooted in
             the first word; the fastest. "averaged": rounds over all words, those averaged over both directions, as in
             Belanger et al. 2012, Algorithms 1 and 2; to compare with.
@@ -145,7 +146,8 @@ def viterbi(
     _check_options(method, pricing, initial, beam)
     table = transitions.table if isinstance(transitions, Transitions) else TransitionTable(scores)
     if method == "auto":
-        method = "dense" if table.own or table.T < WORTH_PRICING else "column_generation"
+        few = table.own or table.T < WORTH_PRICING
+        method = "dense" if few or unary.device.type == "cuda" else "column_generation"
     search = partial(_search, lengths=lengths, method=method, pricing=pricing, initial=initial, beam=beam)
     (tags, score, counts), bound = search(unary, table)
     validates = can_validate(unary, validate_args)

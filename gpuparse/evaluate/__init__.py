@@ -89,12 +89,9 @@ def attachment_scores(
     if len(expected) != len(given):
         raise ValueError(f"predictions: {len(given)} parses for {len(expected)} sentences")
     for index, (sentence, prediction) in enumerate(zip(expected, given, strict=True)):
-        heads: Sequence[int]
-        labels: Sequence[str]
         if isinstance(prediction, (Sentence, Prediction)):
-            heads, labels = prediction.heads, prediction.deprels
-        else:
-            heads, labels = prediction
+            prediction = prediction.heads, prediction.deprels
+        heads, labels = prediction
         n = len(sentence)
         if len(heads) != n or len(labels) != n:
             raise ValueError(

@@ -126,61 +126,43 @@ def _by_sentence_length(comparison: Comparison) -> list[SentenceLengthRow]:
     sizes = np.array(comparison.gold.sizes)
     bucket = np.searchsorted(SENTENCE_LENGTHS, sizes, side="right") - 1
     word_bucket = bucket[comparison.gold.sentence_of()]
-    whole, whole_labelled = (exact_trees(comparison, right) for right in (comparison.attached, comparison.labelled))
+    both = comparison.attached, comparison.labelled
+    whole = [exact_trees(comparison, right) for right in both]
     rows = []
     for i, name in enumerate(_names(SENTENCE_LENGTHS)):
         here = bucket == i
         sentences, words = int(here.sum()), int(sizes[here].sum())
         if not sentences:
             continue
-        right, right_labelled = (
-            int((word_bucket[comparison.g[flags]] == i).sum()) for flags in (comparison.attached, comparison.labelled)
-        )
-        rows.append(
-            SentenceLengthRow(
-                name,
-                sentences,
-                words,
-                uas=right / words,
-                las=right_labelled / words,
-                uem=int(whole[here].sum()) / sentences,
-                lem=int(whole_labelled[here].sum()) / sentences,
-            )
-        )
+        right = (int((word_bucket[comparison.g[flags]] == i).sum()) for flags in both)
+        trees = (int(exact[here].sum()) / sentences for exact in whole)
+        rows.append(SentenceLengthRow(name, sentences, words, *(many / words for many in right), *trees))
     return rows
 
 
 def _by_label(comparison: Comparison) -> list[LabelRow]:
+    gold_total, system_total = Counter(comparison.gold.deprel), Counter(comparison.system.deprel)
+    pairs = _label_pairs(comparison)
+    aligned = Counter(label for label, _, _ in pairs)
+    given = Counter(label for label, other, _ in pairs if label == other)
+    attached = Counter(label for label, other, right in pairs if label == other and right)
+    rows = []
+    for label in sorted(gold_total | system_total, key=lambda label: (-gold_total[label], label)):
+        totals = gold_total[label], system_total[label], aligned[label]
+        rows.append(LabelRow(label, Score(given[label], *totals), Score(attached[label], *totals)))
+    return rows
+
+
+def _label_pairs(comparison: Comparison) -> list[tuple[str, str, bool]]:
+    """Of aligned words: the gold label, the system's, and whether the head is right."""
     gold, system = comparison.gold.deprel, comparison.system.deprel
-    gold_total, system_total = Counter(gold), Counter(system)
-    aligned: Counter[str] = Counter()
-    given: Counter[str] = Counter()
-    attached: Counter[str] = Counter()
-    for g, s, right in zip(comparison.g.tolist(), comparison.s.tolist(), comparison.attached.tolist(), strict=True):
-        label = gold[g]
-        aligned[label] += 1
-        if system[s] == label:
-            given[label] += 1
-            attached[label] += right
-    return [
-        LabelRow(
-            label,
-            *(
-                Score(right[label], gold_total[label], system_total[label], aligned[label])
-                for right in (given, attached)
-            ),
-        )
-        for label in sorted(gold_total | system_total, key=lambda label: (-gold_total[label], label))
-    ]
+    aligned = zip(comparison.g.tolist(), comparison.s.tolist(), comparison.attached.tolist(), strict=True)
+    return [(gold[g], system[s], right) for g, s, right in aligned]
 
 
 def _confusions(comparison: Comparison) -> list[Confusion]:
-    gold, system = comparison.gold.deprel, comparison.system.deprel
-    words: Counter[tuple[str, str]] = Counter()
-    right_heads: Counter[tuple[str, str]] = Counter()
-    for g, s, right in zip(comparison.g.tolist(), comparison.s.tolist(), comparison.attached.tolist(), strict=True):
-        if gold[g] != system[s]:
-            words[gold[g], system[s]] += 1
-            right_heads[gold[g], system[s]] += right
+    wrong = [pair for pair in _label_pairs(comparison) if pair[0] != pair[1]]
+    words = Counter((gold, system) for gold, system, _ in wrong)
+    right_heads = Counter((gold, system) for gold, system, right in wrong if right)
     ordered = sorted(words, key=lambda pair: (-words[pair], pair))
     return [Confusion(*pair, words=words[pair], right_heads=right_heads[pair]) for pair in ordered]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,19 +14,8 @@ from gpuparse.evaluate.alignment import ROOT, AlignedWords, Indices, align
 Flags: TypeAlias = NDArray[np.bool_]
 
 OFFICIAL = (
-    "Tokens",
-    "Sentences",
-    "Words",
-    "UPOS",
-    "XPOS",
-    "UFeats",
-    "AllTags",
-    "Lemmas",
-    "UAS",
-    "LAS",
-    "CLAS",
-    "MLAS",
-    "BLEX",
+    *("Tokens", "Sentences", "Words", "UPOS", "XPOS", "UFeats", "AllTags", "Lemmas"),
+    *("UAS", "LAS", "CLAS", "MLAS", "BLEX"),
 )
 _CONTENT = (
     "nsubj obj iobj csubj ccomp xcomp obl vocative expl dislocated advcl advmod discourse nmod appos nummod acl amod "
@@ -64,16 +53,8 @@ class Score:
         return None if self.aligned is None else _ratio(self.correct, self.aligned)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "precision": self.precision,
-            "recall": self.recall,
-            "f1": self.f1,
-            "aligned_accuracy": self.aligned_accuracy,
-            "correct": self.correct,
-            "gold": self.gold,
-            "system": self.system,
-            "aligned": self.aligned,
-        }
+        ratios = ("precision", "recall", "f1", "aligned_accuracy")
+        return {name: getattr(self, name) for name in ratios} | asdict(self)
 
 
 def _ratio(part: int, whole: int) -> float:
@@ -119,9 +100,7 @@ def scores(comparison: Comparison) -> dict[str, Score]:
     content = gold_content[g]
 
     def content_score(correct: Flags) -> Score:
-        return Score(
-            int((correct & content).sum()), int(gold_content.sum()), int(system_content.sum()), int(content.sum())
-        )
+        return _sums(correct & content, gold_content, system_content, content)
 
     gold_roots, system_roots = comparison.gold_head == ROOT, comparison.system_head == ROOT
     same_morphology = upos & feats
@@ -140,15 +119,14 @@ def scores(comparison: Comparison) -> dict[str, Score]:
         "CLAS": content_score(comparison.labelled),
         "MLAS": content_score(comparison.labelled & same_morphology & with_function_words),
         "BLEX": content_score(comparison.labelled & lemma),
-        "Root": Score(
-            int((gold_roots[g] & system_roots[s]).sum()),
-            int(gold_roots.sum()),
-            int(system_roots.sum()),
-            int(gold_roots[g].sum()),
-        ),
+        "Root": _sums(gold_roots[g] & system_roots[s], gold_roots, system_roots, gold_roots[g]),
         "UEM": _trees(comparison, comparison.attached),
         "LEM": _trees(comparison, comparison.labelled),
     }
+
+
+def _sums(*flags: Flags) -> Score:
+    return Score(*(int(each.sum()) for each in flags))
 
 
 def _where(values: Sequence[str], wanted: set[str] | frozenset[str]) -> Flags:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -15,7 +16,7 @@ from gpuparse.config import Config
 from gpuparse.data.batches import batches_by_length
 from gpuparse.data.given import unfit
 from gpuparse.data.sentence import ConlluError, Sentence
-from gpuparse.nn.saved import load_scorer, no_vocabulary, read_model, write_model
+from gpuparse.nn.saved import load_scorer, read_model, write_model
 from gpuparse.system.devices import as_device
 from gpuparse.system.room import NoRoom, in_parts
 
@@ -62,7 +63,7 @@ class Model(Generic[V, S]):
         try:
             vocabulary = cls.read_vocabulary(saved)
         except ValueError as error:
-            raise no_vocabulary(path, error) from None
+            raise ValueError(f"{path / 'vocabulary.json'}: not a vocabulary of this version: {error}") from None
         model = cls(config, vocabulary, load_scorer(lambda: cls.build(config.scorer, vocabulary, path), path))
         model.results = results
         model.scorer.to(device).eval()
@@ -97,26 +98,39 @@ class Model(Generic[V, S]):
         sentences: Sequence[Sentence],
         batch_words: int | None,
         need: Callable[[Sequence[Sentence]], int],
-        run: Callable[[Sequence[Sentence]], list[Result]],
+        run: Callable[[Sequence[Sentence]], Callable[[], Sequence[Result]]],
         on_unfit: Callable[[int, ConlluError], None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """The index of every sentence with words and what ``run`` says of it, in batches that fit into memory.
 
         Args:
             need: about how many bytes ``run`` takes.
+            run: begins with some sentences; what it gives reads the results. They are read when the next batch has been
+                begun, so that a GPU need not wait for what Python does with them, nor for the next batch.
             on_unfit: called for a sentence that does not fit, in place of an error.
         """
-        self.scorer.eval()
-        for indices in self.batches(sentences, batch_words):
-            with torch.inference_mode():
-                found = in_parts([sentences[index] for index in indices], need, run, self.device)
+
+        def begin(some: Sequence[Sentence]) -> list[Callable[[], Result]]:
+            read = cache(run(some))
+            return [lambda row=row: read()[row] for row in range(len(some))]  # type: ignore[misc]
+
+        def finish(indices: list[int], found: Sequence[Callable[[], Result] | NoRoom]) -> Iterator[tuple[int, Result]]:
             for index, result in zip(indices, found, strict=True):
                 if not isinstance(result, NoRoom):
-                    yield index, result
+                    yield index, result()
                 elif on_unfit is None:
                     raise unfit(sentences[index], result)
                 else:
                     on_unfit(index, unfit(sentences[index], result))
+
+        self.scorer.eval()
+        begun: tuple[list[int], Sequence[Callable[[], Result] | NoRoom]] = [], []
+        for indices in self.batches(sentences, batch_words):
+            with torch.inference_mode():
+                found = in_parts([sentences[index] for index in indices], need, begin, self.device)
+            yield from finish(*begun)
+            begun = indices, found
+        yield from finish(*begun)
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from gpuparse.data.batches import Batch, collate
@@ -25,9 +25,9 @@ from gpuparse.lp import Constraint, Projective, violates
 from gpuparse.lp import Words as Seen
 from gpuparse.models.directory import Model, timed
 from gpuparse.nn.build import build_scorer
-from gpuparse.nn.saved import load_weights
 from gpuparse.nn.scorer import Scored
 from gpuparse.system.defaults import BATCH_WORDS, TIME_LIMIT
+from gpuparse.system.transfer import begin_to_host
 
 _TABLE = 1 << 24  # scores of labelled arcs at a time
 _SHOWN = 6  # constraints that cannot hold together, in a remark
@@ -55,10 +55,6 @@ class Parser(Model[Vocabulary, nn.Module]):
     task = "parse"
     read_vocabulary = Vocabulary.from_json
     build = staticmethod(build_scorer)
-
-    def load_weights(self, path: Path) -> None:
-        """Take the weights from a file, all of them."""
-        load_weights(self.scorer, path)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -136,7 +132,7 @@ class Parser(Model[Vocabulary, nn.Module]):
             nodes = 1 + max(map(len, some))
             return len(some) * self._need(nodes, method, projective, confidence, bool(constraints))
 
-        def run(some: Sequence[Sentence]) -> list[tuple[Prediction, bool]]:
+        def run(some: Sequence[Sentence]) -> Callable[[], list[tuple[Prediction, bool]]]:
             limits = self._limits(some, constraints, time_limit)
             with timed(done.seconds, "batch"):
                 batch = self._batch(some)
@@ -188,8 +184,8 @@ class Parser(Model[Vocabulary, nn.Module]):
         confidence: bool,
         limits: _Limits,
         seconds: dict[str, float],
-    ) -> list[tuple[Prediction, bool]]:
-        """What is said of each sentence, and whether it was solved anew under constraints."""
+    ) -> Callable[[], list[tuple[Prediction, bool]]]:
+        """What reads off what is said of each sentence, and whether it was solved anew under constraints."""
         trees = {name: decoding[name] for name in ("projective", "single_root")}
         with timed(seconds, "encode"):
             scored = self.scorer(batch)
@@ -198,50 +194,47 @@ class Parser(Model[Vocabulary, nn.Module]):
         with timed(seconds, "encode"):
             label_scores = scored.label_scores(found.heads)
         with timed(seconds, "labels"):
-            found = replace(found, labels=self._labels(label_scores, found.heads))
+            found = replace(found, labels=self._allowed(label_scores, found.heads).argmax(-1))
         with timed(seconds, "decode"):
             wrong = torch.zeros_like(found.certified)
             if limits.constraints:
                 found, wrong = self._constrain(scored, found, limits, **trees)
-            sure = _confidence(scored.scores, found.heads, **trees) if confidence else None
-        with timed(seconds, "labels"):
-            return self._read_off(found, batch.lengths.tolist(), sure, wrong.tolist())
+            sure = [_confidence(scored.scores, found.heads, **trees)] if confidence else []
+        assert found.labels is not None
+        each = (found.heads, found.labels, found.score, found.bound, found.certified, found.iterations, wrong)
+        get = begin_to_host(*each, *sure, *found.stats.values())
+        lengths, names, remarks = [len(text) - 1 for text in batch.texts], [*found.stats], found.remarks
+
+        def read() -> list[tuple[Prediction, bool]]:
+            with timed(seconds, "labels"):
+                rows = zip(lengths, *(x.tolist() for x in get()), strict=True)
+                return [self._read_off(row, n, names, remarks.get(b)) for b, (n, *row) in enumerate(rows)]
+
+        return read
 
     def _read_off(
-        self, found: Parse, lengths: list[int], sure: list[list[float]] | None, wrong: list[bool]
-    ) -> list[tuple[Prediction, bool]]:
-        assert found.labels is not None
-        names = self.vocabulary.labels.names
-        stats = {name: x.tolist() for name, x in found.stats.items()}
-        each = (found.heads, found.labels, found.score, found.bound, found.certified, found.iterations)
-        predictions = []
-        for row, (head, label, score, bound, certified, iterations) in enumerate(
-            zip(*(x.tolist() for x in each), strict=True)
-        ):
-            words = slice(1, lengths[row] + 1)
-            remark = found.remarks.get(row)
-            prediction = Prediction(
-                head[words],
-                [names[number] for number in label[words]],
-                None if sure is None else sure[row][words],
-                _shortened(remark) if wrong[row] else None,
-                score,
-                bound,
-                certified,
-                iterations,
-                {name: values[row] for name, values in stats.items()},
-                remark,
-            )
-            predictions.append((prediction, wrong[row]))
-        return predictions
-
-    def _labels(self, scores: Float[Tensor, "B N L"], heads: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
-        """The best label of each word."""
-        return self._allowed(scores, heads).argmax(-1)
+        self, row: Sequence[Any], length: int, stats: Sequence[str], remark: str | None
+    ) -> tuple[Prediction, bool]:
+        heads, labels, score, bound, certified, iterations, wrong, *more = row
+        words, names = slice(1, length + 1), self.vocabulary.labels.names
+        sure = more.pop(0)[words] if len(more) > len(stats) else None
+        prediction = Prediction(
+            heads[words],
+            [names[number] for number in labels[words]],
+            sure,
+            _shortened(remark) if wrong else None,
+            score,
+            bound,
+            certified,
+            iterations,
+            dict(zip(stats, more, strict=True)),
+            remark,
+        )
+        return prediction, wrong
 
     def _allowed(self, scores: Float[Tensor, "*arcs L"], heads: Int64[Tensor, "*arcs"]) -> Float[Tensor, "*arcs L"]:
         """Without labels that training saw only on arcs from the root, or never, elsewhere."""
-        of_root, of_others = torch.tensor(self.vocabulary.root_labels, device=scores.device).T
+        of_root, of_others = _root_table(tuple(self.vocabulary.root_labels), scores.device)
         allowed = torch.where((heads == 0)[..., None], of_root, of_others)
         allowed = allowed | ~allowed.any(-1, keepdim=True)
         return scores.masked_fill(~allowed, -torch.inf)
@@ -261,7 +254,10 @@ class Parser(Model[Vocabulary, nn.Module]):
                 break
             some = scored.scores.take(rows)
             parts: dict[str, Any] = {"siblings": some.siblings, "grandparents": some.grandparents}
-            labelled = Scores(some.arcs, some.lengths, labels=self._less(scored.all_labels(rows)), **parts)
+            head = torch.arange(N, device=rows.device)[:, None].expand(len(rows), N, N)
+            allowed = self._allowed(scored.all_labels(rows), head).double()
+            less = allowed - allowed.amax(-1, keepdim=True)  # what a label falls short of the arc's best
+            labelled = Scores(some.arcs, some.lengths, labels=less, **parts)
             again = decode(
                 labelled,
                 "ilp",
@@ -275,12 +271,6 @@ class Parser(Model[Vocabulary, nn.Module]):
             found = found.put(rows, again)
         return found, wrong
 
-    def _less(self, scores: Float[Tensor, "K N N L"]) -> Float64[Tensor, "K N N L"]:
-        """What each label of each arc falls short of the arc's best."""
-        heads = torch.arange(scores.shape[1], device=scores.device)[:, None].expand(scores.shape[:-1])
-        allowed = self._allowed(scores, heads).double()
-        return allowed - allowed.amax(-1, keepdim=True)
-
 
 class _Limits(NamedTuple):
     """Constraints on the sentences of a batch."""
@@ -288,6 +278,12 @@ class _Limits(NamedTuple):
     words: list[Seen]
     constraints: Sequence[Constraint]
     seconds: float
+
+
+@lru_cache(maxsize=8)
+def _root_table(labels: tuple[tuple[bool, bool], ...], device: torch.device) -> Bool[Tensor, "two L"]:
+    """Whether each label may be a root's, and another word's: moved to a device once, not for every batch."""
+    return torch.tensor(labels).T.to(device)
 
 
 def _shortened(remark: str | None) -> str | None:
@@ -299,8 +295,9 @@ def _shortened(remark: str | None) -> str | None:
     return f"{kind}: {'; '.join(named[:_SHOWN])}; and {len(named) - _SHOWN} more"
 
 
-def _confidence(scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, single_root: bool) -> list[list[float]]:
+def _confidence(
+    scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, single_root: bool
+) -> Float[Tensor, "B N"]:
     """The marginal probability of each word's arc."""
     trees = scores.trees(projective=projective, single_root=single_root)
-    chosen = trees.marginals.gather(1, heads.clamp(min=0)[:, None])[:, 0]
-    return [row[: length + 1] for row, length in zip(chosen.tolist(), scores.lengths.tolist(), strict=True)]
+    return trees.marginals.gather(1, heads.clamp(min=0)[:, None])[:, 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from gpuparse.models.directory import Model, timed
 from gpuparse.nn.build import build_tag_scorer
 from gpuparse.nn.tagging import TagScorer
 from gpuparse.system.defaults import BATCH_WORDS, BEAM, TagMethod
+from gpuparse.system.transfer import begin_to_host
 
 
 class ScoredTags(NamedTuple):
@@ -95,11 +96,17 @@ class Tagger(Model[TagVocabulary, TagScorer]):
         done.seconds = dict.fromkeys(("batch", "encode", "decode"), 0.0)
         transitions = Transitions(self.transitions)
 
-        def run(some: Sequence[Sentence]) -> list[list[str]]:
+        def run(some: Sequence[Sentence]) -> Callable[[], list[list[str]]]:
             unary, lengths, _ = self._score(some, list(range(len(some))), done.seconds)
             with timed(done.seconds, "decode"):
-                best = viterbi(unary, transitions, lengths, method=method, beam=beam).tags.tolist()
-                return [[names[tag] for tag in row[: len(sentence)]] for row, sentence in zip(best, some, strict=True)]
+                get = begin_to_host(viterbi(unary, transitions, lengths, method=method, beam=beam).tags)
+
+            def read() -> list[list[str]]:
+                with timed(done.seconds, "decode"):
+                    pairs = zip(get()[0].tolist(), some, strict=True)
+                    return [[names[tag] for tag in row[: len(sentence)]] for row, sentence in pairs]
+
+            return read
 
         for index, found in self.each(given, batch_words, self._need, run):
             done[index] = found

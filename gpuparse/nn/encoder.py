@@ -32,7 +32,9 @@ class BiLSTM(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, x: Float[Tensor, "B N D"], lengths: Int64[Tensor, " B"]) -> Float[Tensor, "B N out"]:
-        place = _reversed(lengths, x.shape[1])[..., None]
+        # Places that turn each sentence around, its root included; what lies past its end stays.
+        node, last = torch.arange(x.shape[1], device=lengths.device), lengths[:, None]
+        place = torch.where(node <= last, last - node, node)[..., None]
         for number, (onward, backward) in enumerate(zip(self.onward, self.backward_, strict=True)):
             if number:
                 x = self.dropout(x)
@@ -40,10 +42,3 @@ class BiLSTM(nn.Module):
             back = backward(x.gather(1, place.expand_as(x)))[0]
             x = torch.cat((there, back.gather(1, place.expand_as(back))), -1)
         return x
-
-
-def _reversed(lengths: Int64[Tensor, " B"], nodes: int) -> Int64[Tensor, "B N"]:
-    """Places that turn each sentence around, its root included; what lies past its end stays."""
-    node = torch.arange(nodes, device=lengths.device)
-    last = lengths[:, None]
-    return torch.where(node <= last, last - node, node)

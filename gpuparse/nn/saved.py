@@ -71,11 +71,6 @@ def model_files(path: Path) -> list[Path]:
     return [*(path / name for name in FILES if name != "model.json"), *encoder]
 
 
-def no_vocabulary(path: Path, error: ValueError) -> ValueError:
-    """Says that a vocabulary could not be made of what was read."""
-    return ValueError(f"{path / 'vocabulary.json'}: not a vocabulary of this version: {error}")
-
-
 def vocabulary_bytes(vocabulary: Any) -> bytes:
     """The content of ``vocabulary.json``; ``ValueError`` where it is more than is ever read."""
     content = json_bytes(vocabulary)
@@ -98,7 +93,8 @@ def write_model(path: Path, config: Config, vocabulary: Any, scorer: nn.Module, 
         path / "model.json": json_bytes(about),
     }
     # Over another model: without model.json there is none, until all of this one is there.
-    same = all(_holds(path / name, contents[path / name]) for name in ("config.toml", "vocabulary.json"))
+    fixed = (path / "config.toml", path / "vocabulary.json")
+    same = all(file.is_file() and file.read_bytes() == contents[file] for file in fixed)
     save_files(scorer, path)
     write_together(contents, first_remove=None if same else path / "model.json")
 
@@ -153,7 +149,3 @@ def _version() -> str:
 def _bare(value: object) -> str:
     """A value in a message; a string without quotation marks."""
     return shown(value) if isinstance(value, str) else quoted(value)
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content

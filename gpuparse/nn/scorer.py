@@ -59,7 +59,8 @@ class NeuralScorer(nn.Module):
 
     def __init__(self, config: ScorerConfig, vocabulary: Vocabulary, pretrained: nn.Module | None = None) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(config, vocabulary) if _has_embedding(config) else None
+        sizes = (config.word, config.chars, config.tag, config.feats)
+        self.embedding = TokenEmbedding(config, vocabulary) if any(sizes) else None
         self.pretrained = pretrained
         width = self.embedding.out_features if self.embedding else 0
         if pretrained is not None:
@@ -88,7 +89,3 @@ class NeuralScorer(nn.Module):
             validate_args=False if self.training else None,
         )
         return Scored(scores, _BiaffineLabelScores(self.labels, x))
-
-
-def _has_embedding(config: ScorerConfig) -> bool:
-    return bool(config.word or config.chars or config.tag or config.feats)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpuparse.decoding.parts import Kind, Parts, as_axis, as_kind, legal_pairs
+from gpuparse.nn.dropout import SentenceDropout
 from gpuparse.ops.pricing import Scorer
 from gpuparse.structures.masks import word_mask
 from gpuparse.structures.trees import Lengths, as_lengths, can_validate
@@ -168,7 +169,7 @@ class Trilinear(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in 0..1, below 1, got {dropout}")
         self.kind: Kind = as_kind(kind)
-        self.dropout = dropout
+        self.dropout = SentenceDropout(dropout)
         self.hidden = nn.ModuleList(nn.Linear(in_features, sizes["hidden"]) for _ in FACTORS)
         self.out = nn.ModuleList(nn.Linear(sizes["hidden"], rank) for _ in FACTORS)
         self.activation = nn.LeakyReLU(0.1)
@@ -192,11 +193,7 @@ class Trilinear(nn.Module):
         """The parts of a batch; in float32 where autocast makes the MLPs compute in less."""
         factors = []
         for hidden, out in zip(self.hidden, self.out, strict=True):
-            x = self.activation(hidden(states))
-            if self.training and self.dropout > 0:
-                keep = x.new_empty(x.shape[0], 1, x.shape[-1]).bernoulli_(1 - self.dropout)
-                x = x * keep.div_(1 - self.dropout)
-            x = out(x)
+            x = out(self.dropout(self.activation(hidden(states))))
             factors.append(x if x.dtype in (torch.float32, torch.float64) else x.float())
         first, second, third = factors
         return TrilinearParts(first, second, third, lengths, kind=self.kind, validate_args=validate_args)

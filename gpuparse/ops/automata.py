@@ -8,7 +8,8 @@ tree, added up, have the tree's scores of siblings and grandparents, and those o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
@@ -36,6 +37,14 @@ class Stars(NamedTuple):
     values: Float64[Tensor, "B N"]
 
 
+class Before(NamedTuple):
+    """``down`` and ``up`` of a former call, with the same of all else, and what it found."""
+
+    down: Float[Tensor, "B N N"]
+    up: Float[Tensor, "B N N"] | None
+    stars: Stars
+
+
 def launch_automata(
     down: Tensor,
     up: Tensor | None,
@@ -43,9 +52,14 @@ def launch_automata(
     grandparents: Tensor | None,
     lengths: Tensor,
     single_root: bool,
+    old_down: Tensor | None = None,
+    old_up: Tensor | None = None,
+    old_children: Tensor | None = None,
+    old_heads: Tensor | None = None,
+    old_values: Tensor | None = None,
     backend: Backend | None = None,
 ) -> Outputs:
-    """Run automata.cu. ``down`` and ``up`` are float64, the others of one type."""
+    """Run automata.cu. ``down`` and ``up`` are float64, siblings and grandparents of one type."""
     B, N = down.shape[:2]
     backend = backend or kernels_for(down)
     outputs = _like_stars(down)
@@ -56,7 +70,11 @@ def launch_automata(
     launch(
         backend,
         Kernel("automata", NUMBERS[torch.float64 if pairs is None else pairs.dtype]),
-        [*(x if x is None else x.contiguous() for x in (down, up, siblings, grandparents, lengths)), *outputs],
+        [
+            *(x if x is None else x.contiguous() for x in (down, up, siblings, grandparents, lengths)),
+            *outputs,
+            *(x if x is None else x.contiguous() for x in (old_down, old_up, old_children, old_heads, old_values)),
+        ],
         sentences=B,
         nodes=N * N,
         work=N**2 * (N if pairs is not None else 8),
@@ -74,8 +92,9 @@ def _like_stars(down: Tensor, *_: object) -> Outputs:
 
 
 _automata_op = define(
-    "automata(Tensor down, Tensor? up, Tensor? siblings, Tensor? grandparents, Tensor lengths, bool single_root) "
-    "-> (Tensor, Tensor, Tensor)",
+    "automata(Tensor down, Tensor? up, Tensor? siblings, Tensor? grandparents, Tensor lengths, bool single_root, "
+    "Tensor? old_down=None, Tensor? old_up=None, Tensor? old_children=None, Tensor? old_heads=None, "
+    "Tensor? old_values=None) -> (Tensor, Tensor, Tensor)",
     launch_automata,
     _like_stars,
 )
@@ -89,6 +108,7 @@ def automata(
     lengths: Int64[Tensor, " B"],
     *,
     single_root: bool = False,
+    before: Before | None = None,
     backend: Backend | None = None,
 ) -> Stars:
     """The best star of every node, without a gradient.
@@ -101,6 +121,7 @@ def automata(
         grandparents: at [g, p, c]; or None. Without them and without ``up`` no heads are chosen.
         lengths: words of each sentence; 0: there is nothing to do for it.
         single_root: node 0 takes exactly one child; else it takes any number of them, as the others do.
+        before: another call: kernels take over the stars of nodes whose ``down`` and ``up`` are what they were.
         backend: None: that of the device.
 
     A head is not taken as a child as well. Sums are float64. Of equal heads the smallest is chosen; a child only for a
@@ -114,12 +135,15 @@ def automata(
     siblings, grandparents = (x if x is None else x.detach() for x in (siblings, grandparents))
     if siblings is not None and grandparents is not None and siblings.dtype != grandparents.dtype:
         siblings, grandparents = siblings.double(), grandparents.double()
-    if backend is not None:
-        return Stars(*launch_automata(down, up, siblings, grandparents, lengths, single_root, backend))
+    given = down, up, siblings, grandparents, lengths, single_root
     pairs = siblings if siblings is not None else grandparents
-    kernels = takes_kernels(down if pairs is None else pairs, "automata")
-    run = _automata_op if kernels else plain.automata.automata
-    return Stars(*run(down, up, siblings, grandparents, lengths, single_root))
+    if backend is None and not takes_kernels(down if pairs is None else pairs, "automata"):
+        return Stars(*plain.automata.automata(*given))
+    old: Any = (None,) * 5
+    if before is not None:
+        old = before.down.detach().double(), None if before.up is None else before.up.detach().double(), *before.stars
+    run = _automata_op if backend is None else partial(launch_automata, backend=backend)
+    return Stars(*run(*given, *old))
 
 
 def _check(

@@ -11,7 +11,7 @@ path takes over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from gpuparse.ops import plain
 from gpuparse.ops.backend import Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_lengths, kernels_for, launch
-from gpuparse.ops.library import define, differentiable, takes_kernels
+from gpuparse.ops.library import Operator, define, differentiable, takes_kernels
 from gpuparse.ops.operators import plain_gradients
 from gpuparse.ops.plain.chain import Direction, places
 
@@ -192,11 +192,11 @@ def _zeros(given: Sequence[Tensor | None], unary: Tensor, pairs: Tensor) -> list
     return [u, pairs.new_zeros((1, 1, *pairs.shape[2:])).expand(pairs.shape) if v is None else v]
 
 
-def _operators() -> tuple[list[Callable[..., Any]], list[Callable[..., Any]]]:
+def _operators() -> tuple[list[Operator], list[Operator]]:
     """value [order] and gradient [order], called with (unary, pairs, lengths, directions..., trigrams) and with
     (unary, pairs, lengths, weight, directions..., trigrams, want_unary, want_pairs)."""
-    values: list[Callable[..., Any]] = []
-    gradients: list[Callable[..., Any]] = []
+    values: list[Operator] = []
+    gradients: list[Operator] = []
     scores = "Tensor unary, Tensor pairs, Tensor lengths"
 
     def value(unary: Tensor, pairs: Tensor, lengths: Tensor, *rest: Any) -> Tensor:
@@ -223,7 +223,7 @@ def _operators() -> tuple[list[Callable[..., Any]], list[Callable[..., Any]]]:
         *tensors, ctx.trigrams = inputs
         ctx.save_for_backward(*tensors)
 
-    def wanted(op: Callable[..., Any], ctx: Any, needs: Sequence[bool], *tensors: Tensor) -> list[Tensor | None]:
+    def wanted(op: Operator, ctx: Any, needs: Sequence[bool], *tensors: Tensor) -> list[Tensor | None]:
         """A gradient, where any of it is needed."""
         if not any(needs):
             return [None, None]

@@ -27,7 +27,7 @@ def check_scores(arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], name:
     """Raise ValueError at a NaN or +inf among the scores that are read; return whether any is -inf, and whether any is
     large (``gpuparse.ops.shifts``)."""
     flags = check_flags(arcs.detach(), lengths)
-    found = int(flags.max()) if len(flags) else 0  # flags are a few bits: the maximum tells whether all are zero
+    found = int(flags.max()) if flags.shape[0] else 0  # flags are a few bits: the maximum tells whether all are zero
     if found == 0:
         return False, False
     wrong = (flags & 1).nonzero()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpuparse.ops.backend import Argument, Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_lengths, kernels_for, launch
-from gpuparse.ops.library import takes_kernels
+from gpuparse.ops.library import Operator, takes_kernels
 from gpuparse.ops.operators import beside, decoding_operator, sum_operators, there
 from gpuparse.ops.plain import generic
 
@@ -39,11 +39,13 @@ class KernelTask(NamedTuple):
     """How many structures topk and sample are to find for each sentence."""
     lanes: int = 1
     """How many samples are drawn side by side."""
+    fast: bool = False
+    """Whether sums are tried in numbers without an exponent, and no others."""
 
     @property
     def planes(self) -> int:
         """Doubles in a number of the kernel's type: one for a best structure, an exponent more for sums."""
-        return 1 if self.kind in ("argmax", "topk") else 2**self.order + 1
+        return 1 if self.kind in ("argmax", "topk") else 2**self.order + (not self.fast)
 
 
 class Room(NamedTuple):
@@ -76,6 +78,9 @@ class Kernels:
     sample: str | None = None
     takes: int | None = None
     """How many of the scores; None: all."""
+    apart: bool = False
+    """Whether sums take two launches on a GPU: fast numbers, then safe ones for the sentences that need them, of which
+    fewer fit into memory. Such a kernel is told, before the sizes, which sentences these are and which launch it is."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Family:
     kernels: Sequence[Kernels] = ()
     orders: int = 2
     serves: Callable[[Tensor, str], bool] | None = None
-    operators: dict[str, Callable[..., Any]] = field(init=False, repr=False)
+    operators: dict[str, Operator] = field(init=False, repr=False)
     """By the part of their names after that of the family."""
 
     def __post_init__(self) -> None:
@@ -162,28 +167,36 @@ class Family:
         first, kernels = task.scores[0], self._kernels(task.scores)
         assert first is not None
         check_lengths(inputs[self._lengths], first)
-        room, dtype = kernels.room(task), first.dtype
+        dtype = first.dtype
         args: list[Argument] = [
             None if x is None else x.contiguous() if x.dtype == dtype else x.to(dtype).contiguous()
             for x in (*task.scores[: kernels.takes], *directions)
         ]
-        launch(
-            backend,
-            Kernel(getattr(kernels, task.kind), NUMBERS[dtype], order),
-            [*args, *(x.contiguous() for x in inputs[: self.tensors]), *results],
-            sentences=task.sizes[0],
-            nodes=room.nodes,
-            work=room.work,
-            doubles=room.doubles,
-            ints=room.ints,
-            longs=room.longs,
-            tail=[
-                *map(Long, (room.doubles, *room.ints) if room.strides is None else room.strides),
-                *numbers,
-                *task.sizes,
-                *map(int, inputs[self.tensors :]),
-            ],
-        )
+        passes, told = [0], list[Argument](numbers)
+        if kernels.apart and task.kind == "sums":
+            two = backend.lanes > 1
+            passes, told = [1, 2] if two else [0], [first.new_empty(task.sizes[0], dtype=torch.int32) if two else None]
+        for which in passes:
+            room = kernels.room(task._replace(fast=which == 1))
+            launch(
+                backend,
+                Kernel(getattr(kernels, task.kind), NUMBERS[dtype], order),
+                [*args, *(x.contiguous() for x in inputs[: self.tensors]), *results],
+                sentences=task.sizes[0],
+                nodes=room.nodes,
+                work=room.work,
+                doubles=room.doubles,
+                ints=room.ints,
+                longs=room.longs,
+                tail=[
+                    *map(Long, (room.doubles, *room.ints) if room.strides is None else room.strides),
+                    *told,
+                    *([which] if kernels.apart and task.kind == "sums" else ()),
+                    *task.sizes,
+                    *map(int, inputs[self.tensors :]),
+                ],
+                rarely=which == 2,
+            )
 
     def sums(
         self,

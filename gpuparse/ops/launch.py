@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gpuparse.ops.backend import Argument, Backend, Kernel, backend_for
 
+SPARE_BYTES = 2**30  # of workspaces that hardly any sentence needs
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -45,20 +46,31 @@ def launch(
     ints: tuple[int, ...] = (),
     longs: int = 0,
     tail: Sequence[Argument],
+    rarely: bool = False,
 ) -> None:
     """Run a kernel on ``sentences`` of about ``work`` steps each, the first of ``args`` being a tensor on its device.
 
     Kernel arguments: ``args``, workspaces a slot (doubles, each of ints, longs), ``tail``. ``nodes`` is how many lanes
-    find work at once.
+    find work at once. If sentences ``rarely`` need it, there is no more than ``SPARE_BYTES`` of workspace, if a single
+    one fits. Where memory runs out there are half as many slots.
     """
     if sentences == 0:
         return
     assert isinstance(args[0], Tensor)
-    slots = backend.slots(sentences, 8 * (doubles + longs) + 4 * sum(ints), work)
-    rooms: list[Argument] = [args[0].new_empty(slots * doubles, dtype=torch.float64)] if doubles else []
-    rooms += [args[0].new_empty(slots * n, dtype=torch.int32) for n in ints]
-    if longs:
-        rooms.append(args[0].new_empty(slots * longs, dtype=torch.int64))
+    slot_bytes = 8 * (doubles + longs) + 4 * sum(ints)
+    most = max(1, SPARE_BYTES // max(1, slot_bytes)) if rarely else sentences
+    slots = backend.slots(min(sentences, most), slot_bytes, work)
+    while True:
+        try:
+            rooms: list[Argument] = [args[0].new_empty(slots * doubles, dtype=torch.float64)] if doubles else []
+            rooms += [args[0].new_empty(slots * n, dtype=torch.int32) for n in ints]
+            if longs:
+                rooms.append(args[0].new_empty(slots * longs, dtype=torch.int64))
+            break
+        except torch.OutOfMemoryError:
+            if slots == 1:
+                raise
+            rooms, slots = [], slots // 2
     backend.launch(kernel, [*args, *rooms, *tail], slots=slots, nodes=nodes)
 
 

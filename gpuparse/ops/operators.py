@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gpuparse.ops.library import define, differentiable
+from gpuparse.ops.library import Operator, define, differentiable
 
 if TYPE_CHECKING:
     from gpuparse.ops.family import Bundle, Family
@@ -50,7 +50,7 @@ def _score_arguments(family: Family) -> list[str]:
     return [f"Tensor? {name[:-1]}" if name.endswith("?") else f"Tensor {name}" for name in family.scores]
 
 
-def decoding_operator(family: Family, kind: str) -> Callable[..., Any]:
+def decoding_operator(family: Family, kind: str) -> Operator:
     """argmax(scores, inputs), topk(scores, inputs, k) or sample(scores, tensors, seed, flags, num)."""
     n, at = len(family.scores), len(family.scores) + family.tensors
     given = [*_score_arguments(family), *family.inputs.split(", ")]
@@ -71,7 +71,7 @@ def decoding_operator(family: Family, kind: str) -> Callable[..., Any]:
     return define(f"{family.name}_{kind}({', '.join(given)}) -> Tensor", run, fake)
 
 
-def sum_operators(family: Family) -> dict[str, Callable[..., Any]]:
+def sum_operators(family: Family) -> dict[str, Operator]:
     """log Z and the tower of its derivatives. Arguments are the scores, the inputs and the directions."""
     n, flags = len(family.scores), len(family.scores) + family.tensors
     after = n + len(family.inputs.split(", "))

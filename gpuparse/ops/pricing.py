@@ -23,7 +23,7 @@ from torch import Tensor
 from gpuparse.ops import plain
 from gpuparse.ops.backend import Backend, Kernel, Long
 from gpuparse.ops.launch import NUMBERS, check_like, kernels_for, launch
-from gpuparse.ops.library import define, takes_kernels, traced
+from gpuparse.ops.library import define, takes_kernels
 from gpuparse.ops.plain.pricing import Cube, Score, Square
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **
 def _run(scorer: Sequence[Any], lengths: Tensor, asked: Mapping[str, Any], backend: Backend | None) -> Priced:
     known = asked["known"]
     args = [*scorer, lengths, [asked[name] for name in DUALS], known, asked["tolerance"], asked["room"]]
-    return Priced(*(_price_op(*args) if backend is None and traced(known) else launch_pricing(*[*args, backend])))
+    return Priced(*(_price_op(*args) if backend is None else launch_pricing(*[*args, backend])))
 
 
 def price_listed(

@@ -16,19 +16,32 @@ def _triples(N: int) -> int:
     return (N - 1) * N * (N + 1) // 6 + 2 * PAD
 
 
+def _row(N: int) -> int:
+    """heads_row of siblings.cuh."""
+    return (N + 7) // 8 * 8
+
+
 def _sibling_room(task: KernelTask) -> Room:
     """What SiblingInside of siblings.cuh and SiblingOutside of siblings.cu take."""
     _, N = task.sizes
-    return _room(task, N, (6 if task.both_ways else 3) * square(N) + 2 * _triples(N) + N + 3 * PAD + 8)
+    room = _room(task, N, (6 if task.both_ways else 3) * square(N) + 2 * _triples(N) + (N + 1) * _row(N))
+    if task.kind == "sums" and task.order == 0 and not task.fast:
+        room = room._replace(doubles=max(room.doubles, _sibling_rows(N)))
+    return room
+
+
+def _sibling_rows(N: int) -> int:
+    """SiblingPlaces::doubles of siblings_places.cuh, by packs of 8."""
+    packs = (N + 6) // 8
+    weights = 8 * (8 * packs * (packs + 1) * (2 * packs + 1) // 3 + packs * (packs + 1)) // 4
+    return (11 * (N + 1) + 26) * (packs | 1) * 8 + 16 * weights
 
 
 def _grand_room(task: KernelTask) -> Room:
     """What GrandInside of grandsiblings.cuh and GrandOutside of grandsiblings.cu take."""
     _, N = task.sizes
-    row = (N + 7) // 8 * 8
-    grid = N * (N + 1) // 2 * row
-    rows = (3 if task.both_ways else 1) * N * row
-    return _room(task, N * N, (12 if task.both_ways else 7) * grid + 2 * _triples(N) + rows)
+    grid = N * (N + 1) // 2 * _row(N)
+    return _room(task, N * N, (10 if task.both_ways else 7) * grid + 2 * _triples(N) + (2 * N + 1) * _row(N))
 
 
 def _room(task: KernelTask, nodes: int, numbers: int) -> Room:
@@ -47,8 +60,8 @@ SECOND_ORDER = Family(
     structure=lambda B, N: (B, N),
     plain=Plain(plain.masks, plain.log_partition, argmax=plain.argmax, sample=plain.sample),
     kernels=(
-        Kernels(_sibling_room, "siblings", argmax="siblings_argmax", sample="siblings_sample", takes=2),
-        Kernels(_grand_room, "grandsiblings", argmax="grandsiblings_argmax", sample="grandsiblings_sample"),
+        Kernels(_sibling_room, "siblings", argmax="siblings_argmax", sample="siblings_sample", takes=2, apart=True),
+        Kernels(_grand_room, "grandsiblings", argmax="grandsiblings_argmax", sample="grandsiblings_sample", apart=True),
     ),
 )
 

@@ -76,6 +76,9 @@ def _eisner_room(task: KernelTask) -> Room:
         cells, stack = N * (N + 1) // 2 * k, k * 4 * (2 * N + 4)
         return Room(N, k * N**3, 3 * cells, ints=(3 * cells, stack), strides=(cells, stack))
     doubles = (5 if task.both_ways else 3) * task.planes * square(N)
+    if task.kind == "sums" and task.order == 0:
+        tiles = (N + 6) // 8 + 1  # tiles_of of eisner_tiles.cuh
+        doubles = max(doubles, 13 * 64 * tiles * (tiles + 1) // 2)
     stacks = () if task.kind == "sums" else (task.lanes * 3 * (2 * N + 4),)
     return Room(N, N**3 + k * N**2, doubles, ints=stacks)
 
@@ -89,7 +92,7 @@ def _matrix_tree_room(task: KernelTask) -> Room:
         ints = N * N + 12 * N + 2 * k + (k + 1) * ((N + 31) // 32)
         return Room(N, k * N**3, 2 * N * N + 2 * N + k, ints=(ints,), longs=(k + 1) * N)
     row = (N + 7) // 8 * 8  # row_size of matrix_tree.cuh
-    doubles = task.planes * ((4 if task.both_ways else 2) * N + 4) * row
+    doubles = task.planes * ((4 if task.both_ways else 2) * N + 5) * row
     stacks = () if task.kind == "sums" else (task.lanes * 3 * N,)
     return Room(N, N**3 + k * N**2, doubles, ints=(N, *stacks), strides=(doubles, *stacks))
 

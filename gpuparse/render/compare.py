@@ -157,12 +157,8 @@ def _probability(text: str) -> float | None:
 
 def tokens_of(sentence: Sentence) -> list[Token]:
     """Its tokens of several words."""
-    found = []
-    for row in _rows(sentence):
-        first, dash, last = row[0].partition("-")
-        if dash:
-            found.append(Token(int(first), int(last), row[1]))
-    return found
+    ranges = ((row[0].split("-"), row[1]) for row in _rows(sentence) if "-" in row[0])
+    return [Token(int(first), int(last), form) for (first, last), form in ranges]
 
 
 def tags_of(sentence: Sentence) -> list[str] | None:
@@ -181,8 +177,5 @@ def notes_of(sentence: Sentence) -> list[str]:
 
 def text_of(sentence: Sentence) -> str:
     """What the comment ``# text = ...`` says, or else the words."""
-    for comment in sentence.comments:
-        key, equals, value = comment[1:].partition("=")
-        if equals and key.strip() == "text":
-            return value.strip()
-    return " ".join(sentence.words)
+    text = sentence.comment("text")
+    return " ".join(sentence.words) if text is None else text

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 PORT = 8.0  # between two arcs at a word
 RADIUS = 7.0
@@ -123,20 +124,17 @@ def _set_ports(arcs: Sequence[Arc], count: int, ports: dict[int, tuple[float, fl
     at: list[list[tuple[int, int, Arc]]] = [[] for _ in range(count + 1)]
     for arc in arcs:
         if arc.head == 0:
-            insort(at[arc.modifier], (0, 0, arc), key=_port_order)
+            at[arc.modifier].append((0, 0, arc))
             continue
-        insort(at[arc.first], (1, -arc.level, arc), key=_port_order)
-        insort(at[arc.last], (-1, arc.level, arc), key=_port_order)
+        at[arc.first].append((1, -arc.level, arc))
+        at[arc.last].append((-1, arc.level, arc))
     for word, met in enumerate(at):
+        met.sort(key=itemgetter(0, 1))
         for rank, (_, _, arc) in enumerate(met):
             offset = (rank - (len(met) - 1) / 2) * PORT
             from_head, to_modifier = ports.get(id(arc), (0.0, 0.0))
             ports[id(arc)] = (from_head, offset) if word == arc.modifier else (offset, to_modifier)
     return [len(met) for met in at]
-
-
-def _port_order(port: tuple[int, int, Arc]) -> tuple[int, int]:
-    return port[0], port[1]
 
 
 def _find_crossings(arcs: Sequence[Arc], ports: dict[int, tuple[float, float]]) -> None:

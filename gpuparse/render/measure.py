@@ -50,13 +50,7 @@ def _em(character: str) -> float:
         return 0.4
     if unicodedata.bidirectional(character) in {"R", "AL"}:
         return 0.56
-    if category == "Lu":
-        return 0.74
-    if category == "Ll":
-        return 0.62
-    if category == "Lo":
-        return 0.75
-    return 0.8 if category.startswith("S") else 0.6
+    return {"Lu": 0.74, "Ll": 0.62, "Lo": 0.75}.get(category, 0.8 if category.startswith("S") else 0.6)
 
 
 def drawable(text: str) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from pathlib import Path
 from typing import IO
 
 from gpuparse.data.conllu import Sentence
@@ -20,7 +18,8 @@ from gpuparse.render.compare import CONFIDENCE_KEY, ParsedFile, notes_of, parses
 from gpuparse.render.measure import drawable, is_right_to_left
 from gpuparse.render.style import SCRIPT, page_style
 from gpuparse.render.svg import ARROW, ARROW_UP, FAINTEST, Drawing, arc_path, label_room, tree_svg
-from gpuparse.system.streams import naming, standard_output
+from gpuparse.system.files import is_special, replacing
+from gpuparse.system.streams import standard_output
 
 
 @dataclass
@@ -85,7 +84,7 @@ def write_page(
     if limit is not None and limit < 1:
         raise ValueError(f"limit: {limit} sentences; wanted 1 or more")
     tally = Tally(compared=gold is not None)
-    named = isinstance(target, (str, os.PathLike)) and not _is_special(os.fspath(target))
+    named = isinstance(target, (str, os.PathLike)) and not is_special(os.fspath(target))
     beside = os.path.dirname(os.path.realpath(str(target))) if named else None
     with output_file(target) as stream, tempfile.TemporaryFile("w+", encoding="utf-8", dir=beside) as body:
         errors = 0
@@ -102,7 +101,9 @@ def write_page(
         stream.write(_opening(tally, title, note))
         body.seek(0)
         shutil.copyfileobj(body, stream, 1 << 20)
-        stream.write(_closing(tally, errors))
+        end = "No sentences." if not tally.shown else "No more errors." if errors else ""
+        footer = f'</main>\n<footer id="e{errors + 1}">{end}</footer>\n'
+        stream.write(f"{footer}<script>{SCRIPT}</script>\n</body>\n</html>\n")
     return tally
 
 
@@ -152,17 +153,14 @@ def _section(parse: ParsedFile, number: int, error: int) -> str:
     direction = ' dir="rtl"' if is_right_to_left(parse.words) else ""
     wide = drawing.width > _PAPER
     focus = ' tabindex="0"' if wide else ""  # so that it scrolls by keyboard
-    shown = _named(drawing, number) + "</div>" + _strips(drawing, number) if wide else f"{drawing}</div>"
+    named = drawing.replace("<svg ", f'<svg id="t{number}" ', 1)
+    shown = f"{named}</div>{_strips(drawing, number)}" if wide else f"{drawing}</div>"
     return (
         f'<section id="s{number}"{kind} style="contain-intrinsic-size:auto {drawing.height + 90:.0f}px">{anchor}'
         f'<div class="head">{"".join(head)}</div>\n'
         f'<p class="text" dir="auto">{_html(text_of(sentence))}</p>\n'
         f'<div class="box{" wide" if wide else ""}"{direction}{focus}>{shown}</section>\n'
     )
-
-
-def _named(drawing: Drawing, number: int) -> str:
-    return drawing.replace("<svg ", f'<svg id="t{number}" ', 1)
 
 
 def _strips(drawing: Drawing, number: int) -> str:
@@ -249,11 +247,6 @@ def _sample(kind: str, label: str, opacity: float = 1, under: bool = False) -> s
     )
 
 
-def _closing(tally: Tally, errors: int) -> str:
-    end = "No sentences." if not tally.shown else "No more errors." if errors else ""
-    return f'</main>\n<footer id="e{errors + 1}">{end}</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n'
-
-
 @contextmanager
 def output_file(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
     """A stream that becomes the page: a file under its name once all went well, stdout, or a stream as given."""
@@ -261,31 +254,15 @@ def output_file(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
         yield target
         return
     path = os.fspath(target)
-    if path == "-":
-        output = io.TextIOWrapper(standard_output(), encoding="utf-8", newline="\n", write_through=True)
-        try:
-            yield output
-            output.flush()
-        finally:
-            output.detach()
-        return
-    if _is_special(path):  # a pipe, say: there is no renaming onto it
-        with naming(path), open(path, "w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        return
-    given, path = path, os.path.realpath(path)
-    new = Path(f"{path}.{os.getpid()}.tmp")
     try:
-        with naming(given), open(new, "w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        os.replace(new, path)
-    except BaseException as error:
-        new.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(new):
-            error.filename = given
+        with nullcontext(standard_output()) if path == "-" else replacing(path) as raw:
+            output = io.TextIOWrapper(raw, encoding="utf-8", newline="\n", write_through=True)
+            try:
+                yield output
+                output.flush()
+            finally:
+                output.detach()
+    except OSError as error:
+        if error.filename == f"{os.path.realpath(path)}.{os.getpid()}.tmp":
+            error.filename = path
         raise
-
-
-def _is_special(path: str) -> bool:
-    """Whether there is something of this name that is no regular file."""
-    return os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)

@@ -93,13 +93,8 @@ def tree_svg(
     count = len(words)
     above = _given_heads("heads", heads, count)
     truth = above if gold_heads is None else _given_heads("gold_heads", gold_heads, count, lowest=0)
-    for name, column in (
-        ("labels", labels),
-        ("tags", tags),
-        ("gold_labels", gold_labels),
-        ("confidence", confidence),
-        ("notes", notes),
-    ):
+    columns = {"labels": labels, "tags": tags, "gold_labels": gold_labels, "confidence": confidence, "notes": notes}
+    for name, column in columns.items():
         if column is not None and len(column) != count:
             raise ValueError(f"{name}: {len(column)} for {count} words")
     for first, last, form in tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -10,6 +11,7 @@ from rich.cells import cell_len
 from gpuparse.system.quote import visible
 
 ROOT = "ROOT"
+_one_line = partial(visible, keep="")  # what would break a line, or do worse to a terminal, is escaped
 
 # Box characters by the sides they join: up, down, left, right.
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -157,8 +159,3 @@ def _drawing(arcs: list[_Arc], column: dict[_Arc, int]) -> list[str]:
     for (row, column_at), sides in corner.items():
         canvas[row][column_at] = _BOX[sides]
     return ["".join(row) + " " for row in canvas]
-
-
-def _one_line(text: str) -> str:
-    """The text with what would break its line, or do worse to a terminal, escaped."""
-    return visible(text, keep="")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 
@@ -15,3 +17,12 @@ def as_device(device: torch.device | str) -> torch.device:
     if found.type not in ("cpu", "cuda"):
         raise ValueError(f"device: {str(device)!r} is neither cpu nor cuda")
     return found
+
+
+def takes_bf16(device: torch.device) -> bool:
+    """Whether a device works in bfloat16: a CPU does, and a GPU of capability 8.0 or more. If not, that is said."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0):
+        return True
+    name = torch.cuda.get_device_name(device)
+    warnings.warn(f"training.bf16: {name} has no bfloat16; training goes on in float32", RuntimeWarning, stacklevel=2)
+    return False

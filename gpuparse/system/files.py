@@ -8,7 +8,8 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,7 +50,8 @@ def write_together(contents: Mapping[Path, bytes], first_remove: Path | None = N
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary[path], 0o666 & ~_umask())
+            os.umask(mask := os.umask(0))
+            os.chmod(temporary[path], 0o666 & ~mask)
         if first_remove is not None:
             first_remove.unlink(missing_ok=True)
         for path, name in temporary.items():
@@ -57,6 +59,31 @@ def write_together(contents: Mapping[Path, bytes], first_remove: Path | None = N
     except BaseException:
         for name in temporary.values():
             Path(name).unlink(missing_ok=True)
+        raise
+
+
+def is_special(path: str) -> bool:
+    """Whether there is something of this name that is no regular file: a pipe, say, onto which nothing is renamed."""
+    return os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[IO[bytes]]:
+    """A new file that takes the name ``path`` when all went well. What is no regular file (a pipe) is written to."""
+    if is_special(path):  # before realpath: a pipe has no path
+        with naming(path), open(path, "wb") as stream:
+            yield stream
+        return
+    given, path = path, os.path.realpath(path)
+    new = Path(f"{path}.{os.getpid()}.tmp")
+    try:
+        with naming(given), open(new, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
         raise
 
 
@@ -192,9 +219,3 @@ def _number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{quoted(text)} is no finite number")
     return value
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

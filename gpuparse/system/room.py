@@ -71,13 +71,9 @@ def available(device: torch.device) -> int | None:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    found = [size for size in (_system(), *_limits(), *_cgroups()) if size is not None]
+    machine = _field("/proc/meminfo", "MemAvailable")
+    found = [size for size in (machine, *_limits(), *_cgroups()) if size is not None]
     return max(min(found), 0) if found else None
-
-
-def _system() -> int | None:
-    """Of the whole machine."""
-    return _field("/proc/meminfo", "MemAvailable")
 
 
 def _limits() -> list[int]:

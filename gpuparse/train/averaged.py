@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
 from gpuparse.train.distributed import Processes
+from gpuparse.train.learner import holding
 
 
 class Update(NamedTuple):
@@ -49,19 +50,11 @@ class AveragedLearner:
         for name, value in self._sums.items():
             value.copy_(state[f"sum.{name}"])
 
-    @contextmanager
-    def evaluation_weights(self) -> Iterator[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         """Within it the model has the averaged weights."""
-        kept = {name: parameter.detach().clone() for name, parameter in self._weights.items()}
-        try:
-            with torch.no_grad():
-                for name, parameter in self._weights.items():
-                    parameter.copy_(parameter.double() - self._sums[name] / max(1, self.steps))
-            yield
-        finally:
-            with torch.no_grad():
-                for name, parameter in self._weights.items():
-                    parameter.copy_(kept[name])
+        with torch.no_grad():
+            means = [p.double() - self._sums[name] / max(1, self.steps) for name, p in self._weights.items()]
+        return holding(list(self._weights.values()), means)
 
     def _change(self, name: str, update: Update | None) -> None:
         """Add an update to the weights, and to their sum times the steps before this one."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic
 
 import torch
@@ -15,8 +13,10 @@ from torch import Tensor, nn
 from gpuparse.config import TrainingConfig
 from gpuparse.data.batches import Batch
 from gpuparse.decoding.scores import Scores
+from gpuparse.system.devices import takes_bf16
+from gpuparse.system.stopwatch import Stopwatch
 from gpuparse.train.distributed import Processes
-from gpuparse.train.learner import AnyBatch
+from gpuparse.train.learner import AnyBatch, Stats, holding
 from gpuparse.train.objectives import label_loss, tree_objective
 
 
@@ -24,7 +24,8 @@ class Descent(ABC, Generic[AnyBatch]):
     """Learns a scorer by the gradient of a loss.
 
     The scores are cut from the scorer's graph: the loss of a structure is taken and differentiated by itself, then
-    its gradient is sent on into the scorer. So the time of the inference, forward and backward, is known.
+    its gradient is sent on into the scorer. So the time of the inference, forward and backward, is known. A step waits
+    for nothing: its statistics are read by who wants them.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:
@@ -45,9 +46,10 @@ class Descent(ABC, Generic[AnyBatch]):
             fused=True,
         )
         self.average = [p.detach().clone() for p in self.parameters.values()] if config.average else None
+        self.bf16 = config.bf16 and takes_bf16(next(model.parameters()).device)
         self.steps = 0
 
-    def step(self, batch: AnyBatch | None, *, words: int, progress: float) -> dict[str, float]:
+    def step(self, batch: AnyBatch | None, *, words: int, progress: float) -> Stats:
         """One update. See ``Learner``."""
         config = self.config
         parameters = list(self.parameters.values())
@@ -55,7 +57,7 @@ class Descent(ABC, Generic[AnyBatch]):
         torch.manual_seed(_mix(config.seed, self.steps, self.processes.rank))  # so a resumed run drops the same
         self.optimizer.zero_grad(set_to_none=True)
         loss = parameters[0].new_zeros((), dtype=torch.float64)
-        inference = 0.0
+        inference = Stopwatch(loss.device)
         if batch is not None:
             loss, inference = self._backward(batch, words)
         grads = []
@@ -77,16 +79,11 @@ class Descent(ABC, Generic[AnyBatch]):
             # A short average at first, so that the beginning is forgotten.
             keep = min(config.average, (1 + self.steps) / (10 + self.steps))
             torch._foreach_lerp_(self.average, [p.detach() for p in parameters], 1 - keep)
-        return {
-            "loss": loss.item(),
-            "gradient_norm": norm.item(),
-            "learning_rate": rate,
-            "seconds_inference": inference,
-        }
+        return {"loss": loss, "gradient_norm": norm, "learning_rate": rate, "seconds_inference": inference}
 
     @abstractmethod
-    def _backward(self, batch: AnyBatch, words: int) -> tuple[Tensor, float]:
-        """Gradients of the loss per word of the whole batch; the loss, and the seconds in inference."""
+    def _backward(self, batch: AnyBatch, words: int) -> tuple[Tensor, Stopwatch]:
+        """Gradients of the loss per word of the whole batch; the loss, and the time in inference."""
 
     def _after(self, rate: float) -> None:
         """What is done to the weights after a step at this rate."""
@@ -118,22 +115,9 @@ class Descent(ABC, Generic[AnyBatch]):
             if self.average is not None:
                 self.average[number].copy_(state[f"average.{name}"])
 
-    @contextmanager
-    def evaluation_weights(self) -> Iterator[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         """The averaged weights, where there is an average."""
-        if self.average is None:
-            yield
-            return
-        kept = [p.detach().clone() for p in self.parameters.values()]
-        try:
-            self._put(self.average)
-            yield
-        finally:
-            self._put(kept)
-
-    @torch.no_grad()
-    def _put(self, values: list[Tensor]) -> None:
-        torch._foreach_copy_(list(self.parameters.values()), values)
+        return nullcontext() if self.average is None else holding(list(self.parameters.values()), self.average)
 
 
 class GradientLearner(Descent[Batch]):
@@ -150,10 +134,10 @@ class GradientLearner(Descent[Batch]):
             dd_iterations=config.dd_iterations,
         )
 
-    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, float]:
+    def _backward(self, batch: Batch, words: int) -> tuple[Tensor, Stopwatch]:
         assert batch.heads is not None and batch.labels is not None
         device = batch.heads.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
             scored = self.model(batch)
             labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
             made = [scored.scores.arcs, *(parts.dense() for parts in scored.scores.parts)]
@@ -163,25 +147,9 @@ class GradientLearner(Descent[Batch]):
         scores = Scores(cut[0], batch.lengths, **parts, validate_args=False)
         trees = self.objective(scores, batch.heads).sum() / words
         gradients = torch.autograd.grad(trees, cut)
-        inference = clock.seconds()
+        clock.stop()
         torch.autograd.backward([*made, labels], [*gradients, None])
-        return (trees.detach() + labels.detach()).double(), inference
-
-
-class Stopwatch:
-    """Seconds since it was made. On a GPU it waits for the work under way, twice."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._begin = self._now()
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
-
-    def seconds(self) -> float:
-        return self._now() - self._begin
+        return (trees.detach() + labels.detach()).double(), clock
 
 
 def rate_at(progress: float, config: TrainingConfig) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,8 +18,10 @@ from gpuparse.models.tagger import Tagger
 from gpuparse.nn.saved import FILES
 from gpuparse.system.files import is_there, read_json, remove_leftovers, write_json
 from gpuparse.system.quote import quoted
+from gpuparse.system.stopwatch import Stopwatch
 from gpuparse.train import checkpoint
 from gpuparse.train.distributed import Processes, own_device, processes
+from gpuparse.train.learner import Stats, read_stats
 from gpuparse.train.report import Log, TrainingReport, draw_curve
 from gpuparse.train.tagging import TaggingTask
 from gpuparse.train.task import Parsing, Task
@@ -154,6 +157,7 @@ class _Training:
         self.best: dict[str, Any] = {}
         self.loss = self.words = 0.0  # of this epoch so far
         self.seconds = self.step_seconds = self.inference = 0.0  # in all, in steps, in their inference
+        self.unread: list[tuple[int, int, Stats]] = []  # the batch, its words and what its step told
         self.saved = time.perf_counter()
         self.log: Log | None = None
 
@@ -215,13 +219,10 @@ class _Training:
                 threads=torch.get_num_threads(),
             )
         self.report.begin(epochs=training.epochs, epoch=self.epoch)
-        while self.epoch < training.epochs and not self._stale():
+        while self.epoch < training.epochs:
+            if training.patience and self.best and self.epoch - self.best["epoch"] >= training.patience:
+                break  # the dev score has not risen for as long as the user would wait
             self._epoch()
-
-    def _stale(self) -> bool:
-        """Whether the dev score has not risen for as long as the user would wait."""
-        patience = self.config.training.patience
-        return bool(patience and self.best and self.epoch - self.best["epoch"] >= patience)
 
     def _epoch(self) -> None:
         training = self.config.training
@@ -233,17 +234,15 @@ class _Training:
             words = sum(self.lengths[index] for index in indices)
             progress = (self.epoch + self.batch / len(batches)) / training.epochs
             batch = self.task.batch(self.group.part(indices))
-            step_began = time.perf_counter()
+            clock = Stopwatch(self.device)
             stats = self.learner.step(batch, words=words, progress=progress)
-            self.step_seconds += time.perf_counter() - step_began
-            if not _finite(stats["loss"]):
-                raise _diverged(f"the loss of epoch {self.epoch + 1}, batch {self.batch + 1} is {stats['loss']}")
-            self.batch, self.steps = self.batch + 1, self.steps + 1
-            self.loss, self.words = self.loss + stats["loss"] * words, self.words + words
-            words_here += words
-            self.inference += stats.get("seconds_inference", 0.0)
+            self.batch, self.steps, words_here = self.batch + 1, self.steps + 1, words_here + words
+            self.unread.append((self.batch, words, {**stats, "seconds_step": clock.stop()}))
             now = time.perf_counter()
             self.seconds = seconds_before + now - began
+            if self.device.type == "cuda" and self.steps % LOG_EVERY and self.batch < len(batches):
+                continue  # to read a loss is to wait for it
+            told = self._read()
             speed = words_here / (now - began)
             self.report.step(
                 epoch=self.epoch,
@@ -253,12 +252,24 @@ class _Training:
                 words_per_second=speed,
             )
             if self.log is not None and self.steps % LOG_EVERY == 0:
-                self.log.write("step", step=self.steps, epoch=self.epoch + 1, words_per_second=round(speed), **stats)
+                self.log.write("step", step=self.steps, epoch=self.epoch + 1, words_per_second=round(speed), **told)
             if now - self.saved >= training.checkpoint_seconds and self.batch < len(batches):
                 self.save()
         self._end_epoch()
         self.seconds = seconds_before + time.perf_counter() - began
         self.save()
+
+    def _read(self) -> dict[str, float]:
+        """Add up what steps have told since the last time, and give the statistics of the last one."""
+        found = read_stats([stats for _, _, stats in self.unread])
+        for (batch, words, _), stats in zip(self.unread, found, strict=True):
+            if not math.isfinite(stats["loss"]):
+                raise _diverged(f"the loss of epoch {self.epoch + 1}, batch {batch} is {stats['loss']}")
+            self.loss, self.words = self.loss + stats["loss"] * words, self.words + words
+            self.inference += stats["seconds_inference"]
+            self.step_seconds += stats.pop("seconds_step")
+        self.unread = []
+        return found[-1]
 
     def _end_epoch(self) -> None:
         """Development scores, the best model, the log."""
@@ -378,7 +389,3 @@ def _check_task(config: Config, task: str) -> None:
 
 def _diverged(what: str) -> ValueError:
     return ValueError(f"training: {what}; a lower training.learning_rate or training.clip may help")
-
-
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -45,19 +45,20 @@ def structured_hinge(
     scores: Scores, heads: Int64[Tensor, "B N"], *, projective: bool, single_root: bool, margin: float
 ) -> Float[Tensor, " B"]:
     """max over trees of score + ``margin`` × wrong heads, minus the score of ``heads``: cost-augmented decoding."""
-    arcs, lengths = scores.arcs, scores.lengths
-    cost = torch.full_like(arcs, margin).scatter_(1, heads.clamp(min=0)[:, None], 0.0)
-    augmented = Scores(
-        arcs.detach() + cost,
-        lengths,
-        siblings=scores.siblings,
-        grandparents=scores.grandparents,
-        validate_args=False,
-    )
     with torch.no_grad():
-        best = augmented.trees(projective=projective, single_root=single_root).argmax
-    wrong = ((best != heads) & word_mask(lengths, arcs.shape[-1])).sum(-1)
-    return (scores.total(best) + margin * wrong - scores.total(heads)).clamp(min=0).to(arcs.dtype)
+        costly = augmented(scores, heads, margin, validate_args=False)
+        best = costly.trees(projective=projective, single_root=single_root).argmax
+    wrong = ((best != heads) & word_mask(scores.lengths, heads.shape[-1])).sum(-1)
+    return (scores.total(best) + margin * wrong - scores.total(heads)).clamp(min=0).to(scores.arcs.dtype)
+
+
+def augmented(
+    scores: Scores, heads: Int64[Tensor, "B N"], margin: float, *, validate_args: bool | None = None
+) -> Scores:
+    """The scores, with ``margin`` more for every wrong head."""
+    cost = torch.full_like(scores.arcs, margin).scatter_(1, heads.clamp(min=0)[:, None], 0.0)
+    parts: dict[str, Any] = {"siblings": scores.siblings, "grandparents": scores.grandparents}
+    return Scores(scores.arcs + cost, scores.lengths, **parts, validate_args=validate_args)
 
 
 def label_loss(scores: Float[Tensor, "B N L"], labels: Int64[Tensor, "B N"]) -> Float[Tensor, " B"]:

@@ -13,9 +13,11 @@ from gpuparse.decoding.methods import decode
 from gpuparse.decoding.scores import Scores
 from gpuparse.nn.templates import TemplateScorer
 from gpuparse.structures.masks import word_mask
+from gpuparse.system.stopwatch import Stopwatch
 from gpuparse.train.averaged import AveragedLearner, Update
 from gpuparse.train.distributed import Processes
-from gpuparse.train.gradient import Stopwatch
+from gpuparse.train.learner import Stats
+from gpuparse.train.objectives import augmented
 
 
 class OnlineLearner(AveragedLearner):
@@ -70,11 +72,11 @@ class OnlineLearner(AveragedLearner):
         self.cost_augmented = algorithm == "mira" if cost_augmented is None else cost_augmented
 
     @torch.no_grad()
-    def step(self, batch: Batch | None, *, words: int | None = None, progress: float = 0.0) -> dict[str, float]:
+    def step(self, batch: Batch | None, *, words: int | None = None, progress: float = 0.0) -> Stats:
         """One update (see ``Learner``); the loss is the share of wrong heads in the predicted trees."""
         device = self.scorer.weights.device
         counts = torch.zeros(2, dtype=torch.float64, device=device)  # wrong heads, wrong labels
-        trees, labels, inference = None, None, 0.0
+        trees, labels, inference = None, None, Stopwatch(device)
         if batch is not None:
             trees, labels, inference = self._learn(batch, counts)
             words = int(batch.lengths.sum()) if words is None else words
@@ -82,11 +84,11 @@ class OnlineLearner(AveragedLearner):
         self._change("weights", trees)
         self._change("label_weights", labels)
         self.steps += 1
-        wrong, wrong_labels = (counts / max(1, words or 0)).tolist()
+        wrong, wrong_labels = counts / max(1, words or 0)
         return {"loss": wrong, "wrong_labels": wrong_labels, "seconds_inference": inference}
 
-    def _learn(self, batch: Batch, counts: Float64[Tensor, " two"]) -> tuple[Update, Update | None, float]:
-        """What to change for a batch, and the seconds in tree inference; adds up the wrong heads and labels."""
+    def _learn(self, batch: Batch, counts: Float64[Tensor, " two"]) -> tuple[Update, Update | None, Stopwatch]:
+        """What to change for a batch, and the time of tree inference; adds up the wrong heads and labels."""
         gold = batch.heads
         if gold is None:
             raise ValueError("batch has no heads; training needs sentences with trees")
@@ -94,7 +96,7 @@ class OnlineLearner(AveragedLearner):
         scores = self.scorer.score(nodes)
         clock = Stopwatch(gold.device)
         predicted = self._predict(scores, gold)
-        inference = clock.seconds()
+        clock.stop()
         right, found = (self.scorer.relatives(heads, batch.lengths) for heads in (gold, predicted))
         wrong = ((gold != predicted) & word_mask(batch.lengths, gold.shape[1])).sum(-1)
         # Words with the same relatives in both trees have the same features, which cancel.
@@ -105,7 +107,7 @@ class OnlineLearner(AveragedLearner):
         trees = self._update(self.scorer.weights, sentence, more, less, wrong)
         counts[0] += wrong.sum()
         if batch.labels is None:
-            return trees, None, inference
+            return trees, None, clock
         best = self.scorer.score_labels(nodes, gold).argmax(-1)
         missed = (best != batch.labels) & (batch.labels >= 0)
         sentence, word = missed.nonzero().unbind(-1)
@@ -116,14 +118,11 @@ class OnlineLearner(AveragedLearner):
             for labels in (batch.labels, best)
         )
         counts[1] += missed.sum()
-        return trees, self._update(self.scorer.label_weights, sentence, more, less, missed.sum(-1)), inference
+        return trees, self._update(self.scorer.label_weights, sentence, more, less, missed.sum(-1)), clock
 
     def _predict(self, scores: Scores, gold: Int64[Tensor, "B N"]) -> Int64[Tensor, "B N"]:
         if self.cost_augmented:
-            cost = torch.ones_like(scores.arcs).scatter_(1, gold.clamp(min=0)[:, None], 0.0)
-            scores = Scores(
-                scores.arcs + cost, scores.lengths, siblings=scores.siblings, grandparents=scores.grandparents
-            )
+            scores = augmented(scores, gold, 1.0)
         return decode(scores, projective=self.projective, single_root=self.single_root).heads
 
     def _update(

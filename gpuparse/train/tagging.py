@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from gpuparse.config import Config, TrainingConfig
 from gpuparse.data.sentence import Sentence
-from gpuparse.data.tagging import TagBatch, TagExample, TagVocabulary, collate_tags
+from gpuparse.data.tagging import TagBatch, TagVocabulary, collate_tags
 from gpuparse.decoding.viterbi import viterbi
 from gpuparse.distributions import TagChains
 from gpuparse.models.tagger import Tagger
@@ -19,10 +18,12 @@ from gpuparse.nn.saved import vocabulary_bytes
 from gpuparse.nn.tagging import TagScorer, TemplateTagScorer
 from gpuparse.structures.masks import is_position
 from gpuparse.structures.tags import chain_scores
+from gpuparse.system.stopwatch import Stopwatch
 from gpuparse.train.averaged import AveragedLearner, Update
 from gpuparse.train.distributed import Processes
-from gpuparse.train.gradient import Descent, Stopwatch
-from gpuparse.train.learner import Learner
+from gpuparse.train.gradient import Descent
+from gpuparse.train.learner import Learner, Stats
+from gpuparse.train.objectives import label_loss
 from gpuparse.train.task import Task
 
 
@@ -31,6 +32,7 @@ class TaggingTask(Task):
 
     scores = ("accuracy",)
     done = "tagged"
+    collate = staticmethod(collate_tags)
 
     def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
         self.device = device
@@ -42,16 +44,7 @@ class TaggingTask(Task):
             self.learner = TagPerceptron(self.model.scorer, config.training, group)
         else:
             self.learner = TagDescent(self.model.scorer, config.training, group)
-        self.examples: list[TagExample] = [vocabulary.encode(sentence, gold=True) for sentence in sentences]
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        """All that the configuration allows can be trained; what it does not is said there."""
-
-    def batch(self, indices: Sequence[int]) -> TagBatch | None:
-        if not indices:
-            return None
-        return collate_tags([self.examples[index] for index in indices], self.model.vocabulary.chars).to(self.device)
+        self.examples = [vocabulary.encode(sentence, gold=True) for sentence in sentences]
 
     def evaluate(self, dev: Sequence[Sentence]) -> tuple[float, ...]:
         tags = self.model.vocabulary.tag_set.tags
@@ -94,10 +87,10 @@ class TagPerceptron(AveragedLearner):
         self.config = config
 
     @torch.no_grad()
-    def step(self, batch: TagBatch | None, *, words: int, progress: float = 0.0) -> dict[str, float]:
+    def step(self, batch: TagBatch | None, *, words: int, progress: float = 0.0) -> Stats:
         """One update (see ``Learner``); the loss is the share of wrong tags."""
         wrong = torch.zeros((), dtype=torch.float64, device=self.scorer.weights.device)
-        weights, transitions, inference = None, None, 0.0
+        weights, transitions, inference = None, None, Stopwatch(wrong.device)
         if batch is not None:
             weights, transitions, inference = self._learn(batch, wrong)
         self.processes.sum_([wrong])
@@ -105,17 +98,17 @@ class TagPerceptron(AveragedLearner):
         self._change("transitions", transitions)
         self._shrink(words)
         self.steps += 1
-        return {"loss": wrong.item() / words, "seconds_inference": inference}
+        return {"loss": wrong / words, "seconds_inference": inference}
 
-    def _learn(self, batch: TagBatch, wrong: Tensor) -> tuple[Update, Update, float]:
-        """What to change for a batch, and the seconds in inference; adds up the wrong tags."""
+    def _learn(self, batch: TagBatch, wrong: Tensor) -> tuple[Update, Update, Stopwatch]:
+        """What to change for a batch, and the time of inference; adds up the wrong tags."""
         gold = batch.gold
         if gold is None:
             raise ValueError("batch has no right tags; training needs sentences with tags")
         unary = self.scorer(batch)
         clock = Stopwatch(unary.device)
         found = viterbi(unary, self.scorer.transitions, batch.lengths, validate_args=False).tags
-        inference = clock.seconds()
+        clock.stop()
         count = unary.shape[-1]
         missed = found != gold
         wrong += missed.sum()
@@ -126,7 +119,7 @@ class TagPerceptron(AveragedLearner):
         # A pair of neighbours that are both right has the same transition in both chains.
         pairs = (missed[:, :-1] | missed[:, 1:]) & (gold[:, 1:] >= 0)
         right, other = (tags[:, :-1][pairs] * count + tags[:, 1:][pairs] for tags in (gold, found))
-        return _update(more[more >= 0], less[less >= 0]), _update(right, other), inference
+        return _update(more[more >= 0], less[less >= 0]), _update(right, other), clock
 
     def _shrink(self, words: int) -> None:
         l1, l2 = self.config.transition_l1 * words, self.config.transition_l2 * words
@@ -156,10 +149,10 @@ class TagDescent(Descent[TagBatch]):
         super().__init__(model, config, processes)
         self.experts = model.experts()
 
-    def _backward(self, batch: TagBatch, words: int) -> tuple[Tensor, float]:
+    def _backward(self, batch: TagBatch, words: int) -> tuple[Tensor, Stopwatch]:
         assert batch.gold is not None
         device = batch.gold.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.bf16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
             scored = [expert(batch) for expert in self.experts]
         clock = Stopwatch(device)
         total = torch.zeros((), dtype=torch.float64, device=device)
@@ -172,9 +165,9 @@ class TagDescent(Descent[TagBatch]):
             )
             gradients.append(gradient)
             total += loss.detach() / len(scored)
-        inference = clock.seconds()
+        clock.stop()
         torch.autograd.backward(scored, gradients)
-        return total, inference
+        return total, clock
 
     @torch.no_grad()
     def _after(self, rate: float) -> None:
@@ -192,8 +185,7 @@ def tag_loss(
     """The loss of a sentence by the objective's name: nll −log p(tags); local the same without transitions; hinge the
     best score + ``margin`` × wrong tags, minus the score of the right ones."""
     if config.objective == "local":
-        losses = cross_entropy(unary.flatten(0, 1), gold.flatten(), ignore_index=-1, reduction="none")
-        return losses.view(gold.shape).sum(-1)
+        return label_loss(unary, gold)
     if config.objective == "hinge":
         cost = torch.full_like(unary, config.margin).scatter_(-1, gold.clamp(min=0)[..., None], 0.0)
         best = viterbi(unary.detach() + cost, transitions.detach(), lengths, validate_args=False).tags

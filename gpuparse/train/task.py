@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from gpuparse.config import Config
 from gpuparse.data.batches import Batch, collate
 from gpuparse.data.sentence import Sentence
-from gpuparse.data.vocab import Example, Vocabulary
+from gpuparse.data.vocab import Vocabulary
 from gpuparse.evaluate import attachment_scores
 from gpuparse.models.parser import Parser
 from gpuparse.models.tagger import Tagger
@@ -29,11 +29,16 @@ class Task(ABC):
     Attributes:
         scores: names of the scores on dev data; the last one says which epoch was best.
         done: what is done to a sentence.
+        collate: makes a batch of examples.
         model, learner: what is trained, and by what.
+        device, examples: where, and the sentences in numbers.
     """
 
     scores: ClassVar[tuple[str, ...]]
     done: ClassVar[str]
+    collate: ClassVar[Callable[..., Any]]
+    device: torch.device
+    examples: Sequence[Any]
     model: Parser | Tagger
     learner: Learner[Any]
 
@@ -41,14 +46,14 @@ class Task(ABC):
     def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
         """The model and its learner, and the sentences in numbers."""
 
-    @classmethod
-    @abstractmethod
+    @classmethod  # noqa: B027
     def check(cls, config: Config) -> None:
-        """Raise ``ValueError`` for settings that cannot be trained."""
+        """Raise ``ValueError`` for settings that the configuration allows and that cannot be trained."""
 
-    @abstractmethod
     def batch(self, indices: Sequence[int]) -> Any:
         """A batch of these sentences; ``None`` of none."""
+        some = [self.examples[index] for index in indices]
+        return type(self).collate(some, self.model.vocabulary.chars).to(self.device) if some else None
 
     @abstractmethod
     def evaluate(self, dev: Sequence[Sentence]) -> tuple[float, ...]:
@@ -60,6 +65,7 @@ class Parsing(Task):
 
     scores = ("uas", "las")
     done = "parsed"
+    collate = staticmethod(collate)
 
     def __init__(self, config: Config, sentences: Sequence[Sentence], device: torch.device, group: Processes) -> None:
         self.config, self.device = config, device
@@ -67,7 +73,7 @@ class Parsing(Task):
         vocabulary_bytes(vocabulary.to_json())  # one that could not be saved is refused now
         self.model: Parser = Parser.new(config, vocabulary).to(device)
         self.learner = _learner(self.model, config, group)
-        self.examples: list[Example] = [vocabulary.encode(sentence, tree=True) for sentence in sentences]
+        self.examples = [vocabulary.encode(sentence, tree=True) for sentence in sentences]
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -92,11 +98,6 @@ class Parsing(Task):
                     f"scorer.{name}: training.objective {objective!r} learns them over projective trees; "
                     "set training.projective = true, or the objective to bp or bp_l2"
                 )
-
-    def batch(self, indices: Sequence[int]) -> Batch | None:
-        if not indices:
-            return None
-        return collate([self.examples[index] for index in indices], self.model.vocabulary.chars).to(self.device)
 
     def evaluate(self, dev: Sequence[Sentence]) -> tuple[float, ...]:
         training = self.config.training

@@ -48,6 +48,7 @@ def results(directory: Path) -> dict[str, Any]:
     return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in directory.glob("*.json")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 def test_a_suite_is_run_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["run", "tiny", "--out", str(tmp_path)]) == 0
@@ -61,6 +62,7 @@ def test_a_suite_is_run_and_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "tiny_one" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 def test_trials_do_not_take_the_place_of_results(tmp_path: Path) -> None:
     bench.main(["run", "tiny", "one", "--out", str(tmp_path)])
@@ -138,6 +140,7 @@ def test_verdicts(bar: Bar, verdict: str) -> None:
     assert Bar.from_json(json.loads(json.dumps(bar.as_json()))) == bar
 
 
+@pytest.mark.slow
 def test_contenders_take_turns() -> None:
     order: list[str] = []
     contenders = [Contender(name, partial(order.append, name), "a") for name in "ab"]
@@ -178,6 +181,7 @@ def test_a_fresh_process(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_this_checkout_against_itself() -> None:
     """Two processes of the cheapest calls there are."""
     given = ["second_order", "--words", "2", "--batch", "1"]
@@ -185,6 +189,7 @@ def test_this_checkout_against_itself() -> None:
     assert len(found.bars) == 6 and not any(bar.missed for bar in found.bars)
 
 
+@pytest.mark.slow
 def test_the_command_itself() -> None:
     command = [sys.executable, "-m", "bench", "run", "nothing"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)

@@ -9,22 +9,17 @@ from typer.testing import CliRunner
 from gpuparse.cli.evaluate import evaluate
 from gpuparse.cli.parse import parse
 from gpuparse.cli.tag import tag
-from gpuparse.config import Config
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.models.parser import Parser
-
-SMALL = [
-    *("scorer.word=8", "scorer.char=4", "scorer.chars=8", "scorer.tag=4", "scorer.feats=4"),
-    *("scorer.hidden=8", "scorer.layers=1", "scorer.arc=8", "scorer.label=8"),
-]
+from tests.train.small import config
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """A parser that has learned nothing, and parses all the same."""
     path = tmp_path_factory.mktemp("model")
-    Parser.new(Config.load(None, SMALL), Vocabulary.build(artificial_treebank(20))).save(path)
+    Parser.new(config(), Vocabulary.build(artificial_treebank(20))).save(path)
     return path
 
 

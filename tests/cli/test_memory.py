@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,21 +24,11 @@ def test_onednn_is_off_within_and_as_before_after():
 
 def test_large_blocks_are_given_back(monkeypatch):
     calls = []
-
-    class Library:
-        def __init__(self, name):
-            assert name is None
-
-        def mallopt(self, option, value):
-            calls.append((option, value))
-
-    monkeypatch.setattr(memory.ctypes, "CDLL", Library)
+    library = SimpleNamespace(mallopt=lambda *given: calls.append(given))
+    monkeypatch.setattr(memory.ctypes, "CDLL", {None: library}.__getitem__)
     with memory.steady_memory():
         assert calls == [(-3, 1 << 20), (-1, 1 << 20)]
-
-
-def test_a_library_without_mallopt(monkeypatch):
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(memory.ctypes, "CDLL", {None: object()}.__getitem__)  # one without mallopt
     with memory.steady_memory():
         assert not torch._C._get_mkldnn_enabled()
 

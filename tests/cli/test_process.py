@@ -61,6 +61,15 @@ def start(program, *arguments, **options) -> subprocess.Popen:
     return process
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """A child that is forked may not use the threads of its parent's OpenMP: it would wait for them for ever."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def forked(
     *arguments, streams: dict[int, int | str | None], cwd: Path | None = None, limit: int = 0, memory: int = 0
 ) -> int:
@@ -122,7 +131,8 @@ def interrupt(process, times=1, after=lambda: True) -> None:
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
-    _, err = process.communicate(timeout=60)
+    with process:
+        err = process.stderr.read()  # of the same buffer as the line before: communicate reads beside it
     assert (process.returncode, err.decode()) == (130, "gpuparse: interrupted\n")
 
 
@@ -144,6 +154,19 @@ def test_ctrl_c_while_a_file_is_written_or_input_waited_for(program, tmp_path, m
     process = start(program, "parse", "-q", model, "-o", tmp_path / "out.conllu", stdin=subprocess.PIPE)
     interrupt(process, after=(tmp_path / "out.conllu.partial").exists)
     assert os.listdir(tmp_path) == ["bin"]
+
+
+@pytest.mark.parametrize("place", ["_run", "_flush"])
+def test_ctrl_c_at_the_very_beginning_and_end(monkeypatch, capfd, place):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["gpuparse", "--version"])
+    monkeypatch.setattr(cli, place, interrupted)
+    monkeypatch.setattr(cli.startup, "end", lambda: None)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert (left.value.code, capfd.readouterr().err) == (130, "gpuparse: interrupted\n")
 
 
 def test_ctrl_c_of_a_module():

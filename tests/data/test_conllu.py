@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuparse.data import ConlluError, Sentence, check_tree, read_conllu, write_conllu
 from gpuparse.data.conllu import encode, split_sentences
 from tests.data.conllu_text import WHOLE, read, sentence, word
+from tests.refusals import refusal
 from tests.treebanks import NAMES, treebank
 
 
@@ -252,13 +253,8 @@ def test_malformed(tmp_path, lines, line, what, end):
     path.write_bytes((WHOLE + "\n".join([*lines, "", ""])).replace("\n", end).encode())
     sentences = read_conllu(path)
     next(sentences)
-    with pytest.raises(ConlluError) as caught:
-        next(sentences)
-    message = str(caught.value)
-    assert message.startswith(f"{path}:{line + WHOLE.count(chr(10))}: ")
-    assert what in message
-    assert "; " in message
-    assert "\n" not in message
+    message = refusal(next, sentences, error=ConlluError)
+    assert message.startswith(f"{path}:{line + WHOLE.count(chr(10))}: ") and what in message and "; " in message
     unchecked = list(read_conllu(path, check=False))
     assert encode(unchecked) == path.read_bytes()
     for _ in range(2):
@@ -288,10 +284,8 @@ def test_not_utf_8():
 )
 def test_heads_that_are_none(head, what):
     one = sentence("# c", word("1-2", head="_"), word(1), word(2, head=head), word(3, head="2"), line=10)
-    with pytest.raises(ConlluError) as caught:
-        _ = one.heads
-    assert str(caught.value).startswith("f.conllu:13: word 2 has ")
-    assert what in str(caught.value)
+    told = refusal(lambda: one.heads, error=ConlluError)
+    assert told.startswith("f.conllu:13: word 2 has ") and what in told
     with pytest.raises(ConlluError):
         check_tree(one)
 
@@ -319,6 +313,7 @@ def sentences(draw):
     return count, end.join(lines) + end
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_file_survives(data):
@@ -341,6 +336,7 @@ def test_any_file_survives(data):
     assert [c for one in read(encode(parsed)) for c in (one.words, one.feats, one.misc, one.comments)] == original
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_treebanks_survive(name):
     path = treebank(name)
@@ -355,9 +351,7 @@ def test_treebanks_survive(name):
 
 
 def test_messages_are_short():
-    for wrong in (lambda: Sentence.from_words(["a\t" + "x" * 1000]), lambda: Sentence.from_words(["\n" * 500])):
-        with pytest.raises(ValueError) as caught:
-            wrong()
-        assert len(str(caught.value)) < 300 and str(caught.value).isprintable()
+    for wrong in ("a\t" + "x" * 1000, "\n" * 500):
+        refusal(Sentence.from_words, [wrong], longest=300)
     with pytest.raises(ConlluError, match="<text>:2: a blank line inside a sentence"):
         len(Sentence(f"{word(1)}\n\n{word(1)}\n\n"))

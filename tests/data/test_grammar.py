@@ -17,6 +17,7 @@ from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.brackets import Constituent
 from gpuparse.data.constituents import heads_of, lexicalise_sentence, number_rows
 from gpuparse.data.grammar import Bilexical, CountedModels, Emissions, Trigrams, add_heads, read_grammar, read_models
+from tests.refusals import refusal
 
 # Sums of some thousand float64 numbers.
 CLOSE = {"rtol": 0, "atol": 1e-9}
@@ -347,9 +348,7 @@ def test_names_of_strangers(models, tmp_path, changes, message):
     models.save(tmp_path / "counted")
     names = json.loads((tmp_path / "counted.json").read_text())
     (tmp_path / "counted.json").write_text(json.dumps({**names, **changes}))
-    with pytest.raises(ValueError) as caught:
-        CountedModels.load(tmp_path / "counted")
-    assert str(caught.value).startswith(f"{tmp_path / 'counted'}{message}") and "\n" not in str(caught.value)
+    assert refusal(CountedModels.load, tmp_path / "counted").startswith(f"{tmp_path / 'counted'}{message}")
 
 
 def test_options(sentences):

@@ -12,6 +12,7 @@ from gpuparse.data import Sentence
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.tagging import TAG_SETS, TagSet, TagVocabulary, collate_tags
 from gpuparse.data.tagging.features import ATOMS, NAMES, PAIRS, SINGLE, Features, atoms, shape
+from tests.refusals import refusal
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +157,7 @@ def test_vocabularies_of_strangers(changes, message):
     TagVocabulary.from_json(saved)
     with pytest.raises(ValueError, match="tags: there are none"):
         TagVocabulary.build([], "upos")
-    with pytest.raises(ValueError) as caught:
-        TagVocabulary.from_json({**saved, **changes})
-    assert str(caught.value) == message
+    assert refusal(TagVocabulary.from_json, {**saved, **changes}) == message
 
 
 @pytest.mark.parametrize("features", [0, 4096])

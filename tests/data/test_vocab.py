@@ -11,6 +11,7 @@ import pytest
 from gpuparse.data import ConlluError, Sentence, vocab
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import LONGEST_FORM, PAD, RESERVED, ROOT, UNKNOWN, Index, Vocabulary
+from tests.refusals import refusal
 
 
 def tree(words, heads, deprels, upos=None, feats=None):
@@ -185,22 +186,16 @@ def test_json_that_is_no_vocabulary():
 )
 def test_names_of_strangers(name, wrong, message):
     saved = Vocabulary.build(SMALL).to_json()
-    with pytest.raises(ValueError) as caught:
-        Vocabulary.from_json({**saved, name: wrong})
-    assert str(caught.value) == name + message
+    assert refusal(Vocabulary.from_json, {**saved, name: wrong}) == name + message
 
 
 @pytest.mark.parametrize("label", ["", "a\tb", "a\nb", "\x00", "a\x1b[31m", "\x85", "\u2028"])
 def test_labels_that_cannot_be_written(label):
     saved = Vocabulary.build(SMALL).to_json()
     expected = f"labels: {label!r} is not a value of a column, without control characters"
-    with pytest.raises(ValueError) as caught:
-        Vocabulary.from_json({**saved, "labels": [*saved["labels"][1:], label]})
-    assert str(caught.value) == expected
+    assert refusal(Vocabulary.from_json, {**saved, "labels": [*saved["labels"][1:], label]}) == expected
     if label and not set(label) & set("\t\n"):  # nor is it learned
-        with pytest.raises(ValueError) as caught:
-            Vocabulary.build([Sentence.from_words(["a"], heads=[0], deprels=[label])])
-        assert str(caught.value) == expected
+        assert refusal(Vocabulary.build, [Sentence.from_words(["a"], heads=[0], deprels=[label])]) == expected
     # Words are only compared.
     Vocabulary.from_json({**saved, "words": [*saved["words"], label]})
 
@@ -215,10 +210,6 @@ def test_no_labels_and_wrong_root_labels():
         ({"root_labels": [[1, 0]]}, "root_labels[0] is [1, 0]; wanted two of true and false"),
         ({"root_labels": [[True] * 3]}, "root_labels[0] is [True, True, True]; wanted two of true and false"),
     ):
-        with pytest.raises(ValueError) as caught:
-            Vocabulary.from_json({**saved, **changes})
-        assert str(caught.value) == message
+        assert refusal(Vocabulary.from_json, {**saved, **changes}) == message
     for wrong in (None, [], 3, "x"):
-        with pytest.raises(ValueError) as caught:
-            Vocabulary.from_json(wrong)
-        assert str(caught.value) == f"{wrong!r}; wanted an object"
+        assert refusal(Vocabulary.from_json, wrong) == f"{wrong!r}; wanted an object"

@@ -9,6 +9,7 @@ import torch
 
 import gpuparse as gp
 from gpuparse.decoding.impossible import without_impossible
+from tests.decoding.instances import best, tensors
 from tests.oracle import all_trees
 
 MASKS = (-math.inf, -1e20, torch.finfo(torch.float32).min)
@@ -16,10 +17,7 @@ MASKS = (-math.inf, -1e20, torch.finfo(torch.float32).min)
 
 def _scores(seed: int, mask: float, kind: str, words: int = 4) -> tuple[gp.Scores, tuple[int, int]]:
     """Random scores with a masked arc, whose pairs are large."""
-    generator = torch.Generator().manual_seed(seed)
-    N = words + 1
-    arcs = torch.randn(1, N, N, generator=generator, dtype=torch.float64)
-    pairs = torch.randn(1, N, N, N, generator=generator, dtype=torch.float64)
+    arcs, pairs = tensors(seed, 1, words, [kind]).values()
     h, m = 1 + seed % words, 1 + (seed + 1 + seed // words % (words - 1)) % words
     arcs[0, h, m] = mask
     if kind == "grandparents":
@@ -44,32 +42,28 @@ def test_pairs_of_masked_arcs_are_forbidden(mask: float, kind: str, projective: 
         assert torch.equal(found.arcs, scores.arcs)  # arcs stay: which trees there are does not change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ppc", "dd", "auto", "ilp"])
 def test_certificates_are_as_fine_as_without_the_mask(method: str) -> None:
     options = {} if method == "ilp" else {"exact": True}
     for seed in range(8):
         scores, _ = _scores(seed, -1e20, "grandparents")
-        best = float(scores.tree_score(all_trees(4, single_root=True, projective=False)[:, None]).max())
+        expected = float(best(scores))
         found = gp.decode(scores, method, proof=True, **options)
         assert bool(found.certified[0])
-        assert float(found.score[0]) == pytest.approx(best, rel=1e-12, abs=1e-12)
-        assert float(gp.verify(scores, found)[0]) == pytest.approx(best, rel=1e-9, abs=1e-9)
+        assert float(found.score[0]) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        assert float(gp.verify(scores, found)[0]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_moderate_scores_keep_their_pairs() -> None:
-    generator = torch.Generator().manual_seed(0)
-    scores = gp.Scores(
-        torch.randn(2, 5, 5, generator=generator), grandparents=torch.randn(2, 5, 5, 5, generator=generator)
-    )
+    scores = gp.Scores(**tensors(0, 2, 4, ["grandparents"]))
     found = without_impossible(scores, projective=False, single_root=True)
-    assert scores.grandparents is not None and found.grandparents is not None
     assert torch.equal(found.grandparents.dense(), scores.grandparents.dense())
 
 
 def test_a_mask_that_a_constraint_may_ask_for_stays() -> None:
     scores, (h, m) = _scores(3, -1e20, "grandparents")
     found = without_impossible(scores, projective=False, single_root=True, every_tree=False)
-    assert found.grandparents is not None
     assert (found.grandparents.dense()[0, h, m] == 1e12).all()
 
 

@@ -26,7 +26,6 @@ def test_scored_labelled_and_bounded() -> None:
 def test_taken_and_put() -> None:
     scores = random_scores(4, batch=4)
     whole, rows = decode(scores, "ilp"), torch.tensor([2, 0])
-    assert whole.labels is not None
     whole.remarks.update({0: "zero", 1: "one", 2: "two"})
     some = whole.take(rows)
     assert torch.equal(some.heads, whole.heads[rows]) and some.remarks == {0: "two", 1: "zero"}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpuparse.decoding.parts import KINDS, DenseParts, Kind, legal_pairs, legal_triples
+from tests.decoding.refusals import refuses
 from tests.oracle import all_trees
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -80,9 +81,6 @@ def test_lists_and_counts(kind: Kind) -> None:
 
 def test_bad_input() -> None:
     values = torch.zeros(1, 3, 3, 3)
-    with pytest.raises(ValueError, match=r"^kind must be one of grandparents, siblings, got 'cousins'"):
-        DenseParts(values, kind="cousins")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^axis must be 0, 1 or 2 .*, got 3"):
-        DenseParts(values, kind="siblings").bound(3)
-    with pytest.raises(ValueError, match=r"^siblings must have shape \[B, N, N, N\]"):
-        DenseParts(values[0], kind="siblings")
+    refuses(r"^kind must be one of grandparents, siblings, got 'cousins'", DenseParts, values, kind="cousins")
+    refuses(r"^axis must be 0, 1 or 2 .*, got 3", DenseParts(values, kind="siblings").bound, 3)
+    refuses(r"^siblings must have shape \[B, N, N, N\]", DenseParts, values[0], kind="siblings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from gpuparse.decoding.parts import DenseParts, Kind
 from gpuparse.decoding.scores import Scores
+from tests.decoding.refusals import refuses
 from tests.oracle import all_trees, never_read
 from tests.scores_oracle import NAN, generator, random_scores, score_by_hand
 
@@ -66,8 +68,6 @@ def test_gradient_is_the_parts_of_the_tree() -> None:
     arcs, labels, siblings, grandparents = (leaf.double().requires_grad_() for leaf in leaves)
     scores = Scores(arcs, labels=labels, siblings=siblings, grandparents=grandparents)
     scores.tree_score(torch.tensor([[-1, 2, 0, 2]]), torch.tensor([[-1, 1, 0, 1]])).sum().backward()
-    assert arcs.grad is not None and labels.grad is not None
-    assert siblings.grad is not None and grandparents.grad is not None
     assert arcs.grad.nonzero().tolist() == [[0, 0, 2], [0, 2, 1], [0, 2, 3]]
     assert labels.grad.nonzero().tolist() == [[0, 0, 2, 0], [0, 2, 1, 1], [0, 2, 3, 1]]
     assert siblings.grad.nonzero().tolist() == [[0, 0, 0, 2], [0, 2, 2, 1], [0, 2, 2, 3]]
@@ -155,73 +155,62 @@ def test_bad_values(bad: float) -> None:
     arcs, lengths = arcs_and_lengths()
     wrong = arcs.clone()
     wrong[1, 2, 1] = bad
-    with pytest.raises(ValueError, match=r"^arcs\[1, 2, 1\] is (nan|inf) \(sentence 1, head 2, modifier 1\)"):
-        Scores(wrong, lengths)
+    refuses(r"^arcs\[1, 2, 1\] is (nan|inf) \(sentence 1, head 2, modifier 1\)", Scores, wrong, lengths)
     labels = torch.zeros(2, 5, 5, 3)
     labels[1, 3, 1] = labels[1, :, 0] = bad  # not read
     Scores(arcs, lengths, labels=labels)
     labels[1, 2, 1, 1] = bad
-    with pytest.raises(ValueError, match=r"^labels\[1, 2, 1, 1\] is (nan|inf) \(sentence 1, head 2, modifier 1\)"):
-        Scores(arcs, lengths, labels=labels)
+    where = r"\(sentence 1, head 2, modifier 1\)"
+    refuses(rf"^labels\[1, 2, 1, 1\] is (nan|inf) {where}", Scores, arcs, lengths, labels=labels)
     triples = torch.zeros(2, 5, 5, 5)
     triples[1, 1, 1, 2] = bad
     Scores(arcs, lengths, grandparents=triples)  # a word is no grandparent of its own
-    with pytest.raises(ValueError, match=r"^siblings\[1, 1, 1, 2\] is (nan|inf) \(sentence 1, head 1, sibling 1, mod"):
-        Scores(arcs, lengths, siblings=triples)
+    where = r"\(sentence 1, head 1, sibling 1, mod"
+    refuses(rf"^siblings\[1, 1, 1, 2\] is (nan|inf) {where}", Scores, arcs, lengths, siblings=triples)
     triples[0, 0, 3, 4] = bad
-    with pytest.raises(ValueError, match=r"^grandparents\[0, 0, 3, 4\] is (nan|inf) \(sentence 0, grandparent 0, par"):
-        Scores(arcs, lengths, grandparents=triples)
+    where = r"\(sentence 0, grandparent 0, par"
+    refuses(rf"^grandparents\[0, 0, 3, 4\] is (nan|inf) {where}", Scores, arcs, lengths, grandparents=triples)
     Scores(wrong, lengths, labels=labels, siblings=triples, grandparents=triples, validate_args=False)
 
 
 def test_bad_shapes() -> None:
     arcs, lengths = arcs_and_lengths()
-    with pytest.raises(ValueError, match=r"^arcs must have shape"):
-        Scores(torch.zeros(2, 5, 4))
-    with pytest.raises(ValueError, match=r"^lengths\[1\] is 5, but sentence 1 must have 1 to 4 words"):
-        Scores(arcs, [4, 5])
-    with pytest.raises(ValueError, match=r"^labels must have shape \[2, 5, 5, L\] to fit arcs, got \[2, 5, 5\]"):
-        Scores(arcs, lengths, labels=arcs)
-    with pytest.raises(ValueError, match=r"^labels must be float32 or float64, got int64"):
-        Scores(arcs, lengths, labels=torch.zeros(2, 5, 5, 2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"^labels must be a tensor, got list"):
-        Scores(arcs, lengths, labels=[])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^labels must have values, got a tensor on the device meta"):
-        Scores(arcs, lengths, labels=torch.zeros(2, 5, 5, 2, device="meta"))
+    refuses(r"^arcs must have shape", Scores, torch.zeros(2, 5, 4))
+    refuses(r"^lengths\[1\] is 5, but sentence 1 must have 1 to 4 words", Scores, arcs, [4, 5])
+    of_kind, smaller = partial(torch.zeros, 2, 5, 5), torch.zeros(2, 4, 4, 4)
+    for labels, message in (
+        (arcs, r"must have shape \[2, 5, 5, L\] to fit arcs, got \[2, 5, 5\]"),
+        (of_kind(2, dtype=torch.int64), "must be float32 or float64, got int64"),
+        ([], "must be a tensor, got list"),
+        (of_kind(2, device="meta"), "must have values, got a tensor on the device meta"),
+    ):
+        refuses(f"^labels {message}", Scores, arcs, lengths, labels=labels)
     kinds: tuple[Kind, ...] = ("siblings", "grandparents")
-    for kind in kinds:
-        with pytest.raises(
-            ValueError, match=rf"^{kind} must have shape \[2, 5, 5, 5\] to fit arcs, got \[2, 4, 4, 4\]"
+    for kind, other in zip(kinds, reversed(kinds), strict=True):
+        for parts, message in (
+            (smaller, r"must have shape \[2, 5, 5, 5\] to fit arcs, got \[2, 4, 4, 4\]"),
+            ("none", "must be a tensor or lazily scored parts, got str"),
+            (of_kind(5, dtype=torch.complex64), "must be float32 or float64, got complex64"),
+            (DenseParts(of_kind(5), [4, 3], kind=kind), r"of sentence 1 have 3 words, but lengths\[1\] is 2"),
+            (DenseParts(smaller, kind=kind), "must be of 2 sentences and 4 words to fit arcs, got 2 and 3"),
+            (DenseParts(of_kind(5), lengths, kind=other), f"must be parts of kind '{kind}', got '{other}'"),
         ):
-            Scores(arcs, lengths, **{kind: torch.zeros(2, 4, 4, 4)})
-        with pytest.raises(ValueError, match=rf"^{kind} must be a tensor or lazily scored parts, got str"):
-            Scores(arcs, lengths, **{kind: "none"})
-        with pytest.raises(ValueError, match=rf"^{kind} must be float32 or float64, got complex64"):
-            Scores(arcs, lengths, **{kind: torch.zeros(2, 5, 5, 5, dtype=torch.complex64)})
-        with pytest.raises(ValueError, match=rf"^{kind} of sentence 1 have 3 words, but lengths\[1\] is 2"):
-            Scores(arcs, lengths, **{kind: DenseParts(torch.zeros(2, 5, 5, 5), [4, 3], kind=kind)})
-        with pytest.raises(ValueError, match=rf"^{kind} must be of 2 sentences and 4 words to fit arcs, got 2 and 3"):
-            Scores(arcs, lengths, **{kind: DenseParts(torch.zeros(2, 4, 4, 4), kind=kind)})
-    with pytest.raises(ValueError, match=r"^siblings must be parts of kind 'siblings', got 'grandparents'"):
-        Scores(arcs, lengths, siblings=DenseParts(torch.zeros(2, 5, 5, 5), lengths, kind="grandparents"))
+            refuses(f"^{kind} {message}", Scores, arcs, lengths, **{kind: parts})
 
 
 def test_bad_trees() -> None:
     arcs, lengths = arcs_and_lengths()
     scores = Scores(arcs, lengths, labels=torch.zeros(2, 5, 5, 3))
     heads = torch.tensor([[-1, 0, 1, 2, 3], [-1, 0, 1, -1, -1]])
-    with pytest.raises(ValueError, match=r"^heads must have shape"):
-        scores.tree_score(heads[:, :4])
-    with pytest.raises(ValueError, match=r"^heads of sentence 1: word 2 has head 3, not in 0..2"):
-        scores.tree_score(torch.tensor([[-1, 0, 1, 2, 3], [-1, 0, 3, -1, -1]]))
-    with pytest.raises(ValueError, match=r"^labels of sentence 1: word 2 has label 3, not in 0..2"):
-        scores.tree_score(heads, torch.tensor([[0] * 5, [9, 1, 3, 9, 9]]))
-    with pytest.raises(ValueError, match=r"^labels must have the shape of heads"):
-        scores.tree_score(heads, heads[:1])
-    with pytest.raises(ValueError, match=r"^labels must be an integer tensor"):
-        scores.tree_score(heads, heads.double())
+    cycle = torch.tensor([[-1, 0, 1, 2, 3], [-1, 0, 3, -1, -1]])
+    for trees, message in (
+        ((heads[:, :4],), "heads must have shape"),
+        ((cycle,), r"heads of sentence 1: word 2 has head 3, not in 0..2"),
+        ((heads, torch.tensor([[0] * 5, [9, 1, 3, 9, 9]])), "labels of sentence 1: word 2 has label 3, not in 0..2"),
+        ((heads, heads[:1]), "labels must have the shape of heads"),
+        ((heads, heads.double()), "labels must be an integer tensor"),
+    ):
+        refuses(f"^{message}", scores.tree_score, *trees)
     plain = Scores(arcs, lengths)
-    with pytest.raises(ValueError, match=r"^labels were given, but these scores have none"):
-        plain.tree_score(heads, heads)
-    with pytest.raises(ValueError, match=r"^best_labels: these scores have no labels"):
-        plain.best_labels(heads)
+    refuses(r"^labels were given, but these scores have none", plain.tree_score, heads, heads)
+    refuses(r"^best_labels: these scores have no labels", plain.best_labels, heads)

@@ -9,7 +9,7 @@ from torch.autograd import grad
 from torch.distributions import kl_divergence
 
 from tests.distributions.families import Family, enumerate_all, everything, leaves_of, marginals_of, plainly, summed
-from tests.distributions.numeric import F32, INF, NAN, NEG_INF, close, normal, tolerance
+from tests.distributions.numeric import F32, INF, NAN, NEG_INF, chi_square, close, normal, tolerance
 
 # share of forbidden scores (of all: one structure is left, or a few), magnitude of the scores
 SCORES = pytest.mark.parametrize(
@@ -48,6 +48,17 @@ def check_best(family: Family, batch: Batch, dtype: torch.dtype, k: int = 4) -> 
             close(o.scores[places], want, 1e-13)
             assert len(places.unique()) == exist
             assert bool((ranked[0][exist:, b] == -1).all()) and bool((ranked[1][exist:, b] == NEG_INF).all())
+
+
+def check_samples(family: Family, scores: dict[str, Tensor], lengths: Tensor, draws: int = 4000) -> None:
+    """Whole structures, by chi-square; never one of probability 0."""
+    torch.manual_seed(0)
+    drawn = family.make(scores, lengths).sample((draws,))
+    for b, o in enumerate(enumerate_all(family, scores, lengths)):
+        seen = o.where(drawn[:, b]).bincount(minlength=len(o.probs))
+        assert not bool(seen[o.probs == 0].any())
+        statistic, bound = chi_square(seen, o.probs)
+        assert statistic < bound, b
 
 
 def check_kl(family: Family, one: Batch, other: Batch, tol: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -242,14 +242,9 @@ def summed(scores: dict[str, Tensor], each: list[dict[str, Tensor]]) -> dict[str
 
 def marginals_of(p: Any) -> dict[str, Tensor]:
     """Expected numbers by the names of the scores."""
-    names = {"siblings": "sibling", "grandparents": "grandparent", "transitions": "transition", "trigrams": "trigram"}
-    names |= {"tags": "tag", "rules": "rule", "roots": "root", "spans": "span"}
-    found = {}
-    for name in p.parts:
-        if getattr(p, name) is not None:
-            other = "arc_marginals" if hasattr(p, "arc_marginals") and name == "arcs" else "marginals"
-            found[name] = getattr(p, f"{names[name]}_marginals" if name in names else other)
-    return found
+    given = [name for name in p.parts if getattr(p, name) is not None]
+    own = {name: f"{name.removesuffix('s')}_marginals" for name in given}  # else, of arcs and of tags, the marginals
+    return {name: getattr(p, own[name] if hasattr(type(p), own[name]) else "marginals") for name in given}
 
 
 def everything(p: Any) -> dict[str, Tensor]:
@@ -311,31 +306,20 @@ def some_grammar(seed: int, *, symbols: int = 4, tags: int = 2, rules: int = 8, 
     return gp.Grammar(tuple(f"x{s}" for s in range(symbols)), tags, parents, lefts, rights, sides, *values)
 
 
-def phrases(kind: Any, *names: str, grammar: gp.Grammar, own_rules: bool = False, words: int = 4) -> Family:
+def phrases(kind: Any, grammar: gp.Grammar, *names: str, own_rules: bool = False, words: int = 4) -> Family:
     """The grammar's roots are among the scores, so that they are masked and differentiated, too."""
     T, R, S = grammar.tags, len(grammar.parents), len(grammar.symbols)
 
     def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
         more = {name: x for name, x in scores.items() if name not in ("tags", "roots")}
         given = grammar.scores if scores["roots"].dtype == F64 else grammar.scores.float()
-        fields = {x: getattr(grammar, x) for x in grammar.__dataclass_fields__} | {"roots": scores["roots"]}
-        return kind(
-            gp.Grammar(**fields | {"scores": given}),
-            scores["tags"],
-            lengths=lengths,
-            **more,
-            **options,
-        )
+        own = replace(grammar, scores=given, roots=scores["roots"])
+        return kind(own, scores["tags"], lengths=lengths, **more, **options)
 
     def shapes(batch: int, words: int) -> dict[str, tuple[int, ...]]:
         N = words + 1
-        every = {
-            "tags": (batch, words, T),
-            "arcs": (batch, N, N),
-            "rules": (batch, R) if own_rules else (R,),
-            "roots": (S,),
-        }
-        every["spans"] = (batch, words, words, S)
+        every = {"tags": (batch, words, T), "arcs": (batch, N, N), "spans": (batch, words, words, S)}
+        every |= {"rules": (batch, R) if own_rules else (R,), "roots": (S,)}
         return {name: every[name] for name in ("tags", *names, "roots")}
 
     def spans(lengths: Tensor, x: Tensor) -> Tensor:
@@ -361,35 +345,21 @@ FAMILIES: dict[str, Family] = {
     "tags": _chains(gp.TagChains, 3),
     "tags, own transitions": _chains(gp.TagChains, 3, own=True),
     "trigrams": _chains(gp.TrigramChains, 2),
-    "phrases": phrases(gp.ConstituencyTrees, "rules", grammar=some_grammar(0), own_rules=True),
-    "phrases, spans": phrases(gp.ConstituencyTrees, "rules", "spans", grammar=some_grammar(1), own_rules=True),
-    "lexicalised": phrases(
-        gp.LexicalizedTrees, "arcs", "rules", grammar=some_grammar(2, rules=12, heads=True), own_rules=False
-    ),
+    "phrases": phrases(gp.ConstituencyTrees, some_grammar(0), "rules", own_rules=True),
+    "phrases, spans": phrases(gp.ConstituencyTrees, some_grammar(1), "rules", "spans", own_rules=True),
+    "lexicalised": phrases(gp.LexicalizedTrees, some_grammar(2, rules=12, heads=True), "arcs", "rules"),
     "lexicalised, own rules": phrases(
-        gp.LexicalizedTrees, "arcs", "rules", grammar=some_grammar(3, heads=True), own_rules=True
+        gp.LexicalizedTrees, some_grammar(3, heads=True), "arcs", "rules", own_rules=True
     ),
 }
 
+MANY_SYMBOLS = some_grammar(5, symbols=19, tags=9, rules=150)
+MANY_HEADED = some_grammar(7, symbols=10, tags=4, rules=80, heads=True)
 LARGER: dict[str, Family] = {
     **{f"{tags} tags": _chains(gp.TagChains, tags, words=0) for tags in (1, 7, 8, 9, 17)},
     **{f"{tags} tags, own transitions": _chains(gp.TagChains, tags, own=True, words=0) for tags in (1, 9)},
     **{f"trigrams of {tags} tags": _chains(gp.TrigramChains, tags, words=0) for tags in (1, 8, 9)},
-    "many phrases": phrases(
-        gp.ConstituencyTrees,
-        "rules",
-        "spans",
-        grammar=some_grammar(5, symbols=19, tags=9, rules=150),
-        own_rules=True,
-        words=0,
-    ),
-    "many lexicalised": phrases(
-        gp.LexicalizedTrees,
-        "arcs",
-        "rules",
-        grammar=some_grammar(7, symbols=10, tags=4, rules=80, heads=True),
-        own_rules=False,
-        words=0,
-    ),
+    "many phrases": phrases(gp.ConstituencyTrees, MANY_SYMBOLS, "rules", "spans", own_rules=True, words=0),
+    "many lexicalised": phrases(gp.LexicalizedTrees, MANY_HEADED, "arcs", "rules", words=0),
 }
 """More tags and symbols, about the width of a SIMD register; nothing is listed."""

@@ -1,4 +1,4 @@
-"""What is special about chains of tags: long sentences, tags that do not go together, bad input, other code."""
+"""What is special about chains of tags: long sentences, tags that do not go together, bad input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.distributions import kl_divergence
 
 from gpuparse.distributions import TagChains, TrigramChains
 from tests.distributions.checks import check_against_plain
-from tests.distributions.families import FAMILIES, Family, everything
+from tests.distributions.families import FAMILIES
 from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, close, normal
 
 CHAINS = ("tags", "tags, own transitions", "trigrams")
@@ -140,46 +140,9 @@ def test_bad_input(name: str) -> None:
             make(name, *args)
     with pytest.raises(TypeError):
         type(make(name, unary, rows))(unary, rows, None, True)
-    assert repr(make(name, unary, rows)).endswith("(sentences: 2, words: 4, tags: 3)")
+    p = make(name, unary, rows)
+    assert repr(p).endswith("(sentences: 2, words: 4, tags: 3)") and torch.equal(getattr(p, key), rows)
     outside = torch.zeros(2, 4, dtype=torch.int64)
     outside[0, 0] = 9
     unchecked = make(name, unary, rows, [4, 2], validate_args=False)
     assert unchecked.log_prob(outside).isneginf().tolist() == [True, False]
-
-
-@pytest.mark.filterwarnings("ignore:.*does not define `arg_constraints`:UserWarning")
-def test_against_torch_struct() -> None:
-    """Its potentials are [B, n - 1, to, from], the first word's scores added to the first place's."""
-    torch_struct = pytest.importorskip("torch_struct")
-    unary, transitions, lengths = normal(4, 9, 5, seed=0), normal(5, 5, seed=1), torch.tensor([9, 7, 2, 5])
-    potentials = transitions.t()[None, None] + unary[:, 1:, :, None]
-    potentials = torch.cat([potentials[:, :1] + unary[:, :1, None, :], potentials[:, 1:]], 1).requires_grad_()
-    theirs: Any = torch_struct.LinearChainCRF(potentials, lengths=lengths)
-    p = TagChains(unary, transitions, lengths)
-    close(p.log_partition, theirs.partition.detach(), 1e-12)
-    close(p.transition_marginals, theirs.marginals.detach().mT, 1e-12)
-    close(p.entropy(), theirs.entropy.detach(), 1e-11)
-    close(p.max, theirs.max.detach(), 1e-12)
-
-
-def test_the_same_transitions_everywhere_or_at_every_place() -> None:
-    family: Family = FAMILIES["tags"]
-    scores, lengths = family.scores(4, words=6, forbidden=0.1)
-    p = TagChains(scores["unary"], scores["transitions"], lengths)
-    q = TagChains(scores["unary"], scores["transitions"].expand(3, 5, 3, 3).contiguous(), lengths)
-    for kind, value in everything(p).items():
-        close(value, everything(q)[kind], 1e-12)
-    assert torch.equal(p.transitions, scores["transitions"])
-
-
-def test_scores_of_pairs_as_trigrams() -> None:
-    """A trigram that does not look at its first tag is a transition, but for the first two words."""
-    unary, transitions = normal(2, 5, 3, seed=0), normal(3, 3, seed=1)
-    everywhere = transitions.expand(2, 4, 3, 3).clone()
-    everywhere[:, 0] = 0.0
-    a = TrigramChains(unary, transitions.expand(3, 3, 3), [5, 4])
-    b = TagChains(unary, everywhere, [5, 4])
-    close(a.log_partition, b.log_partition, 1e-13)
-    close(a.marginals, b.marginals, 1e-13)
-    close(a.entropy(), b.entropy(), 1e-12)
-    assert torch.equal(a.argmax, b.argmax)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributions import kl_divergence
 
 import gpuparse as gp
 from gpuparse.ops import lexical as ops
@@ -26,7 +27,7 @@ def some(seed: int = 0) -> tuple[gp.Grammar, Tensor, Tensor, Tensor]:
 
 
 def listed(p: gp.LexicalizedTrees) -> list[Enumerated]:
-    family = phrases(gp.LexicalizedTrees, "arcs", "rules", grammar=p.grammar)
+    family = phrases(gp.LexicalizedTrees, p.grammar, "arcs", "rules")
     scores = {"tags": p.tags, "arcs": p.arcs, "rules": p.grammar.scores, "roots": p.grammar.roots}
     return enumerate_all(family, scores, p.lengths)
 
@@ -87,6 +88,7 @@ def test_more_than_64_words() -> None:
     close(p.arc_marginals[0].argmax(0)[1:], heads[1:])
 
 
+@pytest.mark.slow
 def test_nothing_is_looked_at() -> None:
     """Fake tensors have no values: whoever reads one, or lets a shape depend on it, fails."""
     with FakeTensorMode():
@@ -165,3 +167,14 @@ def test_what_is_kept_of_a_grammar() -> None:
     leaves = leaves_of({"tags": tags})
     gp.LexicalizedTrees(other, leaves["tags"], arcs, lengths).log_partition.sum().backward()
     assert torch.equal(leaves["tags"].grad, p.tag_marginals)  # type: ignore[arg-type]
+
+
+def test_kl_of_other_grammars() -> None:
+    grammar, tags, arcs, lengths = some()
+    p = gp.LexicalizedTrees(grammar, tags, arcs, lengths)
+    fewer = gp.LexicalizedTrees(some_grammar(0, rules=31, heads=True), tags, arcs, lengths)
+    others = gp.LexicalizedTrees(some_grammar(1, rules=32, heads=True), tags, arcs, lengths)
+    for q, text in ((fewer, "over the same trees"), (others, "the same rules in the same order")):
+        for x, y in ((p, q), (q, p)):
+            with pytest.raises(ValueError, match=text):
+                kl_divergence(x, y)

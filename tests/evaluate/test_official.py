@@ -47,6 +47,7 @@ def test_the_names_are_those_of_the_shared_task():
     assert set(SPACES) == {character for character in characters if unicodedata.category(character) == "Zs"}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, phases=(Phase.reuse, Phase.generate))  # they are small as they are
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.sampled_from([0.0, 0.1, 0.4]), st.booleans())
 def test_documents_made_up(random, sentences, rate, cut):
@@ -103,6 +104,7 @@ def test_words_in_tokens(gold, system, aligned):
     assert assert_official(*expected)["Words"].correct == aligned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["da_ddt-ud-dev", "it_isdt-ud-dev"])
 def test_treebanks(name):
     text = "\n\n".join([*treebank(name).read_text(encoding="utf-8").split("\n\n")[:250], ""])

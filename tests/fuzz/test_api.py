@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz_cases import outcomes_of
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # of nested and quantised tensors, which torch warns of

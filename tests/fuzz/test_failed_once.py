@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fuzz"))
 
 CASES = (
     ("certificates", 3874),  # ppc called a sentence impossible whose only trees were beyond its horizon

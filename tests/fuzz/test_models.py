@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections import Counter
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 
@@ -15,12 +14,7 @@ CASES = 120
 
 @pytest.fixture(scope="module")
 def target():
-    sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
-    try:
-        import model_directories
-    finally:
-        del sys.path[0]
-    return model_directories
+    return import_module("model_directories")
 
 
 def test_some_cases(target, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from gpuparse.ops.backend import Backend, backend_for
 from gpuparse.ops.backend.gpu import GpuBackend
 from tests.ptx import RawModule
-from tests.ptx.launch import ORDERS
+from tests.ptx.launch import ORDERS, Counts
 
 DTYPES = (torch.float32, torch.float64)
 INF = float("inf")
@@ -22,18 +21,20 @@ SCHEDULED = pytest.mark.parametrize("schedule", ORDERS)
 
 
 class EmulatedGpu(GpuBackend):
-    """Launches by the code that launches on a GPU; the order in which threads run is chosen by ``schedule``."""
+    """Launches by the code that launches on a GPU, one with few units for doubles; the order in which threads run is
+    chosen by ``schedule``. No more than ``most`` slots: so that blocks take several sentences, one by one.
+    ``launched``: grids and their counts."""
 
-    def __init__(self, optimise: str) -> None:
-        self.schedule = ORDERS[0]
-        self._optimise = optimise
-        super().__init__(module=self._build, pointer=lambda tensor: tensor, stream=contextlib.nullcontext)
+    def __init__(self, optimise: str, most: int = 2, free: int = 16 * 10**9, **how: Any) -> None:
+        self.schedule, self.most, self._how = ORDERS[0], most, {"optimise": optimise, "architecture": "86", **how}
+        self.launched: list[tuple[int, Counts | None]] = []
+        super().__init__(self._build, lambda tensor: tensor, lambda: free)
 
     def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
-        return min(2, super().slots(sentences, slot_bytes, work))  # so that blocks take several sentences, one by one
+        return min(self.most, super().slots(sentences, slot_bytes, work))
 
     def _build(self, **module: Any) -> Any:
-        return _Module(RawModule(**module, optimise=self._optimise), self)
+        return _Module(RawModule(**module, **self._how), self)
 
 
 class _Module:
@@ -42,7 +43,12 @@ class _Module:
 
     def get_function(self, name: str) -> Any:
         function = self._built.get_function(name)
-        return lambda grid, block, args: function(grid, block, args, order=self._gpu.schedule, seed=7)
+
+        def run(grid: tuple[int], block: tuple[int], args: tuple[Any, ...], stream: None) -> None:
+            function(grid, block, args, order=self._gpu.schedule, seed=7)
+            self._gpu.launched.append((grid[0], function.counts))
+
+        return run
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpuparse.ops.automata import automata
-from tests.stars_oracle import DTYPES, KINDS, equal, some_scores
+from tests.stars_oracle import DTYPES, KINDS, equal, some_change, some_scores
 
 from .emulator import SCHEDULED, on_both
 
@@ -29,3 +29,13 @@ def test_automata(
         expected, found = on_both(lambda backend, run=run: run(backend=backend), schedule)
         equal(found, expected)
         assert expected.children.any()
+
+
+@SCHEDULED
+@pytest.mark.parametrize("kind", KINDS)
+def test_automata_that_were_asked_before(kind: tuple[bool, ...], schedule: str) -> None:
+    given, before, changed = some_change(kind, 4)
+    expected, found = on_both(lambda backend: automata(*given, before=before, backend=backend), schedule)
+    equal(found, expected)
+    equal(expected, automata(*given))
+    assert changed.any()

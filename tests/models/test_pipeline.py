@@ -6,9 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-import torch
 
-from gpuparse.config import Config
 from gpuparse.data import Sentence
 from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
@@ -17,29 +15,21 @@ from gpuparse.models.parser import Parser
 from gpuparse.models.pipeline import Pipeline
 from gpuparse.models.tagger import Tagger
 from gpuparse.train.tagging import tag_vocabulary
-from tests.train.small import TINY
+from tests.models.made import lively
+from tests.train.small import config
 
 TREEBANK = list(artificial_treebank(12, seed=5))
 WORDS = [one.words for one in TREEBANK]
 
 
 def tagger(*overrides: str) -> Tagger:
-    config = Config.load(None, [*TINY, "task=tag", *overrides])
-    made = Tagger.new(config, tag_vocabulary(config, TREEBANK))
-    with torch.no_grad():
-        for parameter in made.scorer.parameters():
-            parameter.normal_()
-    return made
+    settings = config("task=tag", *overrides)
+    return lively(Tagger.new(settings, tag_vocabulary(settings, TREEBANK)))
 
 
 @pytest.fixture(scope="module")
 def pipeline() -> Pipeline:
-    parser = Parser.new(Config.load(None, list(TINY)), Vocabulary.build(TREEBANK))
-    with torch.no_grad():
-        for parameter in parser.scorer.parameters():
-            if not parameter.any():
-                parameter.normal_()
-    return Pipeline(tagger("data.tags=upos+feats"), parser)
+    return Pipeline(tagger("data.tags=upos+feats"), lively(Parser.new(config(), Vocabulary.build(TREEBANK))))
 
 
 def test_one_after_the_other(pipeline: Pipeline) -> None:

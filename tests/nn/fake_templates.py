@@ -1,12 +1,10 @@
 """The template scorer on fake `cuda` tensors: no device mix and no hidden wait. Run by test_templates.
 
-See tests/fake_cuda.py for the library that is given as the first argument.
+In a process that the fixture ``simulate`` starts.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from dataclasses import replace
 
 import torch
@@ -30,7 +28,6 @@ def main() -> None:
         )
         model = TemplateScorer(config, vocabulary)
         size = model.weights.numel()
-        assert fake.heads is not None
         scored = model(fake)
         expect(gradient(expect(scored.scores.arcs, 2, 7, 7), model.weights), size)
         labels = expect(scored.label_scores(fake.heads), 2, 7, 3)
@@ -38,7 +35,6 @@ def main() -> None:
         expect(scored.scores.tree_score(fake.heads), 2)
         expect(model.tree_features(fake, fake.heads)[:, :, 0], 2, 7)
         for parts in (scored.scores.grandparents, scored.scores.siblings):
-            assert parts is not None
             for axis in range(3):
                 expect(parts.bound(axis), 2, 7, 7)
             expect(gradient(expect(parts.dense(), 2, 7, 7, 7), model.weights), size)
@@ -47,7 +43,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        ctypes.CDLL(sys.argv[1])
     main()
     print("ok")

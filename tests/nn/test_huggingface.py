@@ -19,6 +19,7 @@ from gpuparse.data.artificial import artificial_treebank
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.models.parser import Parser
 from gpuparse.nn.huggingface import PretrainedEncoder, _windows
+from tests.decoding.refusals import refuses
 from tests.nn.tiny_models import MAKERS, POSITIONS, WIDTH
 
 transformers = pytest.importorskip("transformers")
@@ -233,12 +234,6 @@ def without_weights(models, tmp_path):
     return tmp_path
 
 
-def no_encoder(what, make):
-    with pytest.raises(ValueError, match=what) as caught:
-        make()
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -249,7 +244,7 @@ def no_encoder(what, make):
     ],
 )
 def test_wrong_arguments(models, arguments, message):
-    no_encoder(message, lambda: PretrainedEncoder(models / "bert", **arguments))
+    refuses(message, PretrainedEncoder, models / "bert", **arguments)
 
 
 def test_weights_whole_and_from_safetensors_only(models, without_weights):
@@ -257,27 +252,27 @@ def test_weights_whole_and_from_safetensors_only(models, without_weights):
 
     model = transformers.AutoModel.from_pretrained(models / "bert")
     torch.save(model.state_dict(), without_weights / "pytorch_model.bin")
-    no_encoder("safetensors", lambda: PretrainedEncoder(without_weights))
+    refuses("safetensors", PretrainedEncoder, without_weights)
     weights = load_file(models / "bert" / "model.safetensors")
     absent = "encoder.layer.1.output.dense.weight"
     del weights[absent]
     save_file(weights, without_weights / "model.safetensors", metadata={"format": "pt"})
-    no_encoder(f"1 weights are absent, such as {absent}", lambda: PretrainedEncoder(without_weights))
+    refuses(f"1 weights are absent, such as {absent}", PretrainedEncoder, without_weights)
 
 
 def test_models_that_are_not_there(tmp_path, monkeypatch, models):
     for name in ("no-such/model", tmp_path / "none", tmp_path):
-        no_encoder(f"pretrained encoder {name}: ", lambda name=name: PretrainedEncoder(name))
+        refuses(f"pretrained encoder {name}: ", PretrainedEncoder, name)
     saved = partial(PretrainedEncoder.from_directory, tmp_path)
-    no_encoder(r"encoder\.json: not there", saved)
+    refuses(r"encoder\.json: not there", saved)
     for text, message in (("[1]", "not the settings"), ("{", "not JSON")):
         (tmp_path / "encoder.json").write_text(text)
-        no_encoder(rf"encoder\.json: {message}", saved)
+        refuses(rf"encoder\.json: {message}", saved)
     PretrainedEncoder(models / "bert").save(tmp_path)
     change(tmp_path / "encoder.json", novelty=1)
-    no_encoder("not the settings of this version", saved)
+    refuses("not the settings of this version", saved)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    no_encoder(r"pip install 'gpuparse\[transformers\]'", lambda: PretrainedEncoder(models / "bert"))
+    refuses(r"pip install 'gpuparse\[transformers\]'", PretrainedEncoder, models / "bert")
 
 
 def test_the_reference_is_one(models):
@@ -389,6 +384,4 @@ def test_an_encoder_of_another_size(models, tmp_path):
     config = Config.load(None, [f"scorer.pretrained={models / 'bert'}", *overrides])
     Parser.new(config, Vocabulary.build(treebank)).save(tmp_path / "model")
     change(tmp_path / "model" / "encoder" / "config.json", vocab_size=2**30, hidden_size=2**20, num_hidden_layers=99)
-    no_encoder(
-        r"model\.safetensors: not the weights of this model: 'pretrained\.", lambda: Parser.load(tmp_path / "model")
-    )
+    refuses(r"model\.safetensors: not the weights of this model: 'pretrained\.", Parser.load, tmp_path / "model")

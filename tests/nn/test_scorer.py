@@ -242,6 +242,7 @@ def bert(tmp_path_factory):
         yield str(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {**NO_VECTORS, "layers": 0}], ids=["beside embeddings", "alone"])
 def test_a_pretrained_encoder(vocabulary, treebank, bert, changes):
     scorer = make(vocabulary, pretrained=bert, pretrained_layers=2, **changes, **SECOND_ORDER)

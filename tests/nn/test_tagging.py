@@ -13,6 +13,8 @@ from gpuparse.data.tagging import TagVocabulary, collate_tags
 from gpuparse.nn.build import build_tag_scorer
 from gpuparse.nn.tagging import BiLSTMTagScorer, MeanScorer, TemplateTagScorer
 from gpuparse.train.tagging import tag_vocabulary
+from tests.decoding.refusals import refuses
+from tests.nn.small_scorers import stir
 
 TINY = ScorerConfig(kind="bilstm", word=6, char=4, chars=6, hidden=8, layers=2)
 KINDS = {
@@ -33,12 +35,7 @@ def treebank():
 def scorer_of(treebank, config):
     vocabulary = tag_vocabulary(Config(DataConfig(min_count=1, tags="upos+feats"), config, task="tag"), treebank)
     torch.manual_seed(1)
-    scorer = build_tag_scorer(config, vocabulary)
-    with torch.no_grad():
-        for parameter in scorer.parameters():
-            if not parameter.any():
-                parameter.normal_()
-    return vocabulary, scorer.eval()
+    return vocabulary, stir(build_tag_scorer(config, vocabulary)).eval()
 
 
 def batch_of(vocabulary, sentences):
@@ -95,11 +92,9 @@ def test_templates_are_sums_of_weights(treebank):
 def test_what_does_not_fit(treebank):
     vocabulary = TagVocabulary.build(treebank, "upos")
     for kind in ("templates", "both"):
-        with pytest.raises(ValueError, match="vocabulary: features are wanted for templates alone"):
-            build_tag_scorer(KINDS[kind], vocabulary)
+        refuses("vocabulary: features are wanted for templates alone", build_tag_scorer, KINDS[kind], vocabulary)
     _, scorer = scorer_of(treebank, KINDS["templates"])
-    with pytest.raises(ValueError, match="batch: no features"):
-        scorer(batch_of(vocabulary, treebank))
+    refuses("batch: no features", scorer, batch_of(vocabulary, treebank))
     for kind, made in (("bilstm", BiLSTMTagScorer), ("templates", TemplateTagScorer), ("both", MeanScorer)):
         scorer = scorer_of(treebank, KINDS[kind])[1]
         assert isinstance(scorer, made) and len(scorer.experts()) == 1 + (kind == "both")

@@ -12,7 +12,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops.automata import Stars, automata
 from tests.oracle import all_trees
-from tests.stars_oracle import DTYPES, INF, KINDS, Given, by_plain, enumerated, equal, some_scores, star_of, star_value
+from tests.stars_oracle import (
+    DTYPES,
+    INF,
+    KINDS,
+    Given,
+    by_plain,
+    enumerated,
+    equal,
+    some_change,
+    some_scores,
+    star_of,
+    star_value,
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=("float32", "float64"))
@@ -52,6 +64,19 @@ def test_kernel_is_plain_torch(kind: tuple[bool, ...], dtype: torch.dtype) -> No
         lengths[3] = seed % 2  # 0: nothing to do
         given = given._replace(lengths=lengths)
         equal(automata(*given, single_root=seed % 3 == 0), by_plain(given, seed % 3 == 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nodes_that_are_as_they_were(kind: tuple[bool, ...]) -> None:
+    """What was found before is taken over where nothing changed, and there alone."""
+    for seed in range(12):
+        given, before, changed = some_change(kind, seed)
+        equal(automata(*given, before=before), automata(*given))
+        wrong = before._replace(stars=before.stars._replace(values=before.stars.values + 1000.0))
+        took = automata(*given, before=wrong).values - automata(*given).values > 500
+        word = torch.arange(given.down.shape[1]) <= given.lengths[:, None]
+        there = word & (before.stars.values > -INF)
+        assert torch.equal(took & there, ~changed & there) and bool((took & there).any()) and bool(changed.any())
 
 
 @pytest.mark.parametrize("kind", KINDS)

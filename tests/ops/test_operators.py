@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import gpuparse as gp
 from gpuparse.ops.backend import choose
@@ -59,7 +60,7 @@ def test_a_kernel_that_does_not_compile_is_done_without(monkeypatch: pytest.Monk
     backend = choose._choose("cpu")[0]
     assert backend is not None
 
-    def prepare(name: str, number: str) -> None:
+    def prepare(name: str, number: str, device: torch.device) -> None:
         if name == "eisner":
             raise RuntimeError("the compiler ran out of memory\nand more")
 
@@ -72,7 +73,7 @@ def test_a_kernel_that_does_not_compile_is_done_without(monkeypatch: pytest.Monk
             trees.log_partition.sum().backward()
         assert len(caught) == 1
         torch.testing.assert_close(arcs.grad, torch.ops.gpuparse.eisner_marginals(arcs.detach(), lengths, True)[1])
-        assert choose.has_kernel("cpu", "mst", "double")
+        assert choose.has_kernel(torch.device("cpu"), "mst", "double")
     finally:
         choose._prepared.cache_clear()
         choose._warn.cache_clear()
@@ -84,3 +85,26 @@ def test_compiled_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "_prepared", lambda *_: (None, "GPUPARSE_BACKEND=torch"))
     compiled = torch.compile(lambda x: gp.mst(x, lengths), backend="eager")
     assert torch.equal(compiled(arcs.detach()), expected)
+
+
+def test_who_looks_on_sees_operators() -> None:
+    """Called at once else, with or without a gradient: the results are the same."""
+    arcs, lengths = scores()
+    seen: list[str] = []
+
+    class Looking(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    def run() -> list[torch.Tensor]:
+        trees = gp.ProjectiveTrees(arcs, lengths)
+        return [trees.log_partition, *torch.autograd.grad(trees.log_partition.sum(), arcs), trees.argmax]
+
+    alone = run()
+    with Looking():
+        watched = run()
+    for one, other in zip(alone, watched, strict=True):
+        assert torch.equal(one, other)
+    assert {f"gpuparse.eisner_{kind}.default" for kind in ("marginals", "argmax")} <= set(seen)
+    assert type(alone[0].grad_fn).__name__ == "gpuparse_eisner_marginalsBackward"

@@ -39,12 +39,14 @@ class LaunchError(Exception):
 @dataclass(frozen=True)
 class Counts:
     """What a launch costs on any GPU. A warp issues what its busiest lane runs; ``critical_instructions`` are those of
-    the busiest warp between any two barriers. A sector is 32 bytes; a pass over shared memory serves each bank once."""
+    the busiest warp between any two barriers, ``double_instructions`` those of all warps for the units for doubles, of
+    which many cards have few. A sector is 32 bytes; a pass over shared memory serves each bank once."""
 
     barriers: int
     warp_instructions: int
     critical_instructions: int
     lane_instructions: int
+    double_instructions: int
     global_requests: int
     global_sectors: int
     shared_requests: int

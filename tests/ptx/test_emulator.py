@@ -334,6 +334,12 @@ def test_counts() -> None:
         assert counts.global_requests == counts.shared_requests == 4
         assert counts.global_sectors == 2 * sectors + 2 * 4 and counts.shared_passes == 4 * passes
         assert counts.lane_instructions == 32 * counts.warp_instructions == 64 * counts.critical_instructions
+    for body, doubles in (("x[i]", 0), ("(double)x[i] * n + 1", 4), ("n / (double)x[i]", 23)):
+        run = kernel(f"y[i] = {body};", counting=True)
+        run((1,), (64,), (x, y, N))
+        assert (
+            run.counts is not None and run.counts.double_instructions == 2 * doubles
+        )  # to doubles and back, two warps
     diverging = kernel("float sum = 0; for (int k = 0; k < i; k++) sum += x[k]; y[i] = sum;", counting=True)
     diverging((1,), (64,), (x, y, N))
     assert diverging.counts is not None

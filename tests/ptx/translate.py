@@ -22,6 +22,9 @@ C_TYPES |= {
 }
 FLOATS = ("f32", "f64")
 
+# What a GPU makes of them: so many instructions for its units for doubles; of those not named and without doubles, 0
+AS_DOUBLES = {"div": 20, "sqrt": 20, "rcp": 8} | dict.fromkeys(("ld", "st", "mov", "selp", "neg", "abs"), 0)
+
 SPECIAL = {f"%tid.{axis}": f"t.{axis}" for axis in "xyz"} | {f"%ctaid.{axis}": f"t.block->{axis}" for axis in "xyz"}
 SPECIAL |= {f"%ntid.{axis}": f"launched->block[{i}]" for i, axis in enumerate("xyz")}
 SPECIAL |= {f"%nctaid.{axis}": f"launched->grid[{i}]" for i, axis in enumerate("xyz")}
@@ -51,7 +54,7 @@ class _Function:
 
     kernel: Kernel
     symbols: dict[str, str]  # variables of the program: their C++
-    basic_blocks: list[int] = field(default_factory=list)  # sizes, of all kernels so far
+    basic_blocks: list[tuple[int, int]] = field(default_factory=list)  # sizes and doubles, of all kernels so far
     labels: set[str] = field(default_factory=set)  # that were passed
 
     def value(self, operand: str, type_: str) -> str:
@@ -139,8 +142,9 @@ class _Function:
                 continue
             if begins:
                 lines.append(f"COUNT({len(self.basic_blocks)});")
-                self.basic_blocks.append(0)
-            self.basic_blocks[-1] += 1
+                self.basic_blocks.append((0, 0))
+            size, doubles = self.basic_blocks[-1]
+            self.basic_blocks[-1] = size + 1, doubles + _doubles(item)
             try:
                 made = self.statement(item)
             except PtxError as error:
@@ -150,6 +154,11 @@ class _Function:
             lines.append(made)
             begins = item.opcode.partition(".")[0] in ("bra", "bar", "barrier", "ret", "exit")
         return "\n".join([*lines, "}"])
+
+
+def _doubles(instruction: Instruction) -> int:
+    name, *words = instruction.opcode.split(".")
+    return AS_DOUBLES.get(name, 1) if "f64" in words else 0
 
 
 def _as(expression: str, before: str, after: str) -> str:
@@ -339,15 +348,16 @@ def translate(program: Program) -> Translated:
         symbols[variable.name] = f"(uint64_t){c_name(variable.name)}"
         declared = f"alignas({variable.align}) unsigned char {c_name(variable.name)}[{variable.bytes}]"
         lines += [f'extern "C" {declared};', f"{declared}{_initial(variable)};"]
-    sizes: list[int] = []
+    blocks: list[tuple[int, int]] = []
     functions, shared_bytes = [], {}
     for number, kernel in enumerate(program.kernels.values()):
         places, shared_bytes[kernel.name] = _shared(program, kernel)
-        functions.append(_Function(kernel, symbols | places, sizes).translated(number))
+        functions.append(_Function(kernel, symbols | places, blocks).translated(number))
+    made = [f"{{{size}, {doubles}}}" for size, doubles in blocks]
     head = [
         "#include <cstdint>",
-        f"#define BASIC_BLOCKS {len(sizes)}u",
-        f"static const uint32_t basic_block_sizes[] = {{{', '.join(map(str, sizes)) or '0'}}};",
+        f"#define BASIC_BLOCKS {len(blocks)}u",
+        f"static const struct {{ uint32_t size, doubles; }} basic_blocks[] = {{{', '.join(made) or '{}'}}};",
         '#include "grid.h"',
     ]
     table = ", ".join(f"kernel_{number}" for number in range(len(functions)))

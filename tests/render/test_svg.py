@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuparse.render import Token, outcomes, tree_svg
-from tests.render.drawings import SVG, arcs, groups, texts, trees
+from tests.refusals import refusal
+from tests.render.drawings import SVG, WORDS, arcs, groups, texts, trees
 
-WORDS = ["We", "saw", "the", "man"]
 HEADS = [-1, 2, 0, 4, 2]
 LABELS = ["nsubj", "root", "det", "obj"]
 
@@ -25,6 +25,7 @@ def label_of(root: ElementTree.Element, word: int, kind: str = "a") -> str:
     return "".join(texts(group))
 
 
+@pytest.mark.slow
 @given(trees(12), st.data())
 def test_every_word_and_arc_is_there_once(heads: list[int], data: st.DataObject):
     count = len(heads) - 1
@@ -193,6 +194,4 @@ def test_standalone_has_its_style_and_nothing_from_elsewhere():
     ],
 )
 def test_errors(arguments, message):
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-        tree_svg(**{"heads": HEADS, "words": WORDS, **arguments})
-    assert "\n" not in str(error.value)
+    assert message in refusal(tree_svg, **{"heads": HEADS, "words": WORDS, **arguments})

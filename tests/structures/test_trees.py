@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,14 +12,13 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-import gpuparse.ops.family
 from gpuparse.distributions import TreeDistribution
 from gpuparse.structures import trees
 from tests import oracle
+from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, normal
 from tests.oracle import all_trees, never_read, random_instance
+from tests.refusals import refusal
 
-INF, NEG_INF, NAN = math.inf, -math.inf, math.nan
-F32, F64 = torch.float32, torch.float64
 DISTRIBUTIONS = [gp.ProjectiveTrees, gp.NonProjectiveTrees]
 
 roots = pytest.mark.parametrize("single_root", [True, False], ids=["single", "multi"])
@@ -28,55 +28,33 @@ takers = pytest.mark.parametrize(
 )  # everything that takes (arcs, lengths, *, single_root, validate_args)
 
 Take = Callable[..., Any]
-
-
-@pytest.fixture(params=["kernels", "torch"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to compute; what is refused and what is not read is the same."""
-    if request.param == "torch":
-        monkeypatch.setattr(gpuparse.ops.family, "takes_kernels", lambda arcs, kernel: False)
-    return str(request.param)
+scores = partial(normal, seed=0)
 
 
 both_paths = pytest.mark.usefixtures("path")
-
-
-def refusal(call: Callable[[], Any]) -> str:
-    """The one line that a ValueError says."""
-    with pytest.raises(ValueError) as caught:
-        call()
-    text = str(caught.value)
-    assert text.strip() == text
-    assert len(text.splitlines()) == 1
-    return text
-
-
-def scores(*shape: int, dtype: torch.dtype = F64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- arcs
 
 
 @takers
-@pytest.mark.parametrize("arcs", [None, [[[0.0, 1.0], [0.0, 0.0]]], 3.0, "arcs"], ids=repr)
-def test_arcs_must_be_a_tensor(arcs: Any, take: Take) -> None:
-    assert refusal(lambda: take(arcs)) == f"arcs must be a tensor, got {type(arcs).__name__}"
-
-
-@takers
-@pytest.mark.parametrize("name", ["int64", "int32", "bool", "complex64", "float8_e5m2"])
-def test_arcs_must_be_float32_or_float64(name: str, take: Take) -> None:
-    text = refusal(lambda: take(torch.zeros(1, 3, 3, dtype=getattr(torch, name))))
-    assert text.startswith(f"arcs must be float32 or float64, got {name}")
-
-
-@takers
-@pytest.mark.parametrize("shape", [(), (3,), (3, 3), (2, 3, 4), (1, 2, 3, 3), (2, 1, 1), (2, 0, 0), (0, 1, 1)])
-def test_arcs_must_be_square(shape: tuple[int, ...], take: Take) -> None:
-    text = refusal(lambda: take(torch.zeros(shape)))
-    assert text.startswith("arcs must have shape [B, N, N]")
-    assert text.endswith(f"got {list(shape)}")
+@pytest.mark.parametrize(
+    ("arcs", "start", "end"),
+    [
+        *((x, "arcs must be a tensor", type(x).__name__) for x in (None, [[[0.0, 1.0], [0.0, 0.0]]], 3.0, "arcs")),
+        *(
+            (torch.zeros(1, 3, 3, dtype=getattr(torch, name)), f"arcs must be float32 or float64, got {name}", "")
+            for name in ("int64", "int32", "bool", "complex64", "float8_e5m2")
+        ),
+        *(
+            (torch.zeros(shape), "arcs must have shape [B, N, N]", f"got {list(shape)}")
+            for shape in ((), (3,), (3, 3), (2, 3, 4), (1, 2, 3, 3), (2, 1, 1), (2, 0, 0), (0, 1, 1))
+        ),
+    ],
+)
+def test_bad_arcs(arcs: Any, start: str, end: str, take: Take) -> None:
+    text = refusal(lambda: take(arcs))
+    assert text.startswith(start) and text.endswith(end)
 
 
 @both_paths

@@ -14,8 +14,11 @@ from gpuparse.config import TrainingConfig
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.models.parser import Parser
 from gpuparse.nn.scorer import NeuralScorer
+from gpuparse.system.devices import takes_bf16
+from gpuparse.train import gradient
 from gpuparse.train.checkpoint import load_checkpoint, save_checkpoint
 from gpuparse.train.gradient import GradientLearner, rate_at
+from gpuparse.train.learner import read_stats
 from gpuparse.train.objectives import label_loss
 from gpuparse.train.treebank import is_projective
 from tests.train.small import NO_DROPOUT, TEMPLATES, batch_of, config, parser_and_batch, sentences
@@ -46,7 +49,7 @@ def learner_and_batch(*overrides):
 
 
 def step(learner, batch, progress=0.5):
-    stats = learner.step(batch, words=int(batch.lengths.sum()), progress=progress)
+    (stats,) = read_stats([learner.step(batch, words=int(batch.lengths.sum()), progress=progress)])
     return {name: value for name, value in stats.items() if name != "seconds_inference"}
 
 
@@ -181,6 +184,23 @@ def test_bf16():
     assert all(bool(value.isfinite().all()) for value in half.model.state_dict().values())
 
 
+def test_a_card_without_bf16_trains_in_float32(monkeypatch):
+    """And says so."""
+    device = torch.device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old card")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    assert takes_bf16(device) and takes_bf16(torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    with pytest.warns(
+        RuntimeWarning, match=r"^training.bf16: an old card has no bfloat16; training goes on in float32$"
+    ):
+        assert not takes_bf16(device)
+    monkeypatch.setattr(gradient, "takes_bf16", lambda _: False)
+    full, batch = learner_and_batch(*NO_DROPOUT)
+    half, _ = learner_and_batch(*NO_DROPOUT, "training.bf16=true")
+    assert step(full, batch)["loss"] == step(half, batch)["loss"]
+
+
 @objectives
 def test_gradient_is_that_of_the_whole_loss(objective):
     """Cutting the scores from the graph changes nothing."""
@@ -189,7 +209,7 @@ def test_gradient_is_that_of_the_whole_loss(objective):
     for _ in range(2):  # away from the first weights, some of which are zero
         step(learner, batch)
     begun = time.perf_counter()
-    stats = learner.step(batch, words=words, progress=0.0)
+    (stats,) = read_stats([learner.step(batch, words=words, progress=0.0)])
     assert 0 < stats["seconds_inference"] <= time.perf_counter() - begun
     learner.model.train()
     learner.optimizer.zero_grad(set_to_none=True)

@@ -27,6 +27,7 @@ from gpuparse.train.gradient import Descent
 from gpuparse.train.online import OnlineLearner
 from gpuparse.train.report import read_log
 from gpuparse.train.tagging import TagPerceptron
+from tests.decoding.refusals import refuses
 from tests.train.ends import Stop, Told
 from tests.train.small import BILSTM, NO_DROPOUT, TAGS, TEMPLATES, config, outcome, run, run_alone, sentences, told
 
@@ -258,8 +259,7 @@ def test_kill(tmp_path):
 
 @pytest.mark.parametrize("setting", ["data.tags=xpos", "training.transition_l1=0.5", "training.transition_l2=1"])
 def test_a_parser_has_no_settings_of_a_tagger(tmp_path, setting):
-    with pytest.raises(ValueError, match="and a parser has none; --task tag trains a tagger"):
-        run(tmp_path, setting)
+    refuses("and a parser has none; --task tag trains a tagger", run, tmp_path, setting)
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,7 @@ def test_numbers_out_of_range(tmp_path, monkeypatch, rate, batch_words, what):
 def test_parts_that_are_not_learned(tmp_path, name):
     local = ("training.objective=local", "training.projective=true")
     for settings, what in (((), "'nll' learns them over projective trees"), (local, "'local' is first order")):
-        with pytest.raises(ValueError, match=f"^scorer.{name}: training.objective {what}"):
-            run(tmp_path, f"scorer.{name}=2", *settings)
+        refuses(f"^scorer.{name}: training.objective {what}", run, tmp_path, f"scorer.{name}=2", *settings)
     assert not list(tmp_path.iterdir())
 
 

@@ -132,18 +132,6 @@ def test_gradients(name):
     assert gradcheck(lambda x: objective(of(x, lengths), heads), (finite,))
 
 
-@families
-def test_gradient_of_the_likelihood_is_what_is_expected_less_what_is(projective):
-    family = {"projective": projective, "single_root": True}
-    arcs, lengths, heads = instance(8, **family)
-    loss = negative_log_likelihood(of(arcs.requires_grad_(), lengths), heads, **family)
-    (gradient,) = torch.autograd.grad(loss.sum(), arcs)
-    for b, one in enumerate(enumerations(arcs, lengths, **family)):
-        n = int(lengths[b])
-        want = one.marginals - one.arcs[one.index(heads[b, : n + 1])]
-        torch.testing.assert_close(gradient[b, : n + 1, : n + 1], want, **EXACT)
-
-
 def test_labels_of_minus_one_do_not_count():
     g = torch.Generator().manual_seed(0)
     scores = torch.randn(3, 5, 4, generator=g, dtype=torch.float64)

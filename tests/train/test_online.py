@@ -82,7 +82,6 @@ def test_learns_what_can_be_separated(algorithm: str, projective: bool) -> None:
     assert sum(each["loss"] + each["wrong_labels"] for each in stats) == 0 or algorithm == "mira"
     with learner.evaluation_weights():
         for batch in batches:
-            assert batch.heads is not None and batch.labels is not None
             assert torch.equal(heads_of(learner, batch), batch.heads)
             labels = learner.scorer(batch).label_scores(batch.heads).argmax(-1)
             assert torch.equal(labels[batch.heads >= 0], batch.labels[batch.heads >= 0])
@@ -90,7 +89,6 @@ def test_learns_what_can_be_separated(algorithm: str, projective: bool) -> None:
 
 def differences(learner: OnlineLearner, batch: Batch, predicted: Tensor) -> tuple[Tensor, float]:
     """Features of the right tree minus those of another, and the wrong heads; plainly."""
-    assert batch.heads is not None
     model = learner.scorer
     total = torch.zeros(model.weights.numel(), dtype=torch.float64)
     for sign, heads in ((1, batch.heads), (-1, predicted)):
@@ -116,7 +114,6 @@ def test_mira_s_step_is_the_least_that_gives_the_margin(seed: int, cost_augmente
     assert float(after @ change) == pytest.approx(loss, abs=1e-9)
     torch.testing.assert_close(after - before, change * (loss - margin) / float(change @ change), atol=1e-12, rtol=0)
     # Labels the same way: all wrong ones of the sentence together.
-    assert batch.heads is not None and batch.labels is not None
     rows, word = model.label_features(batch, batch.heads)[0], batch.heads[0] >= 0
     chosen = torch.zeros_like(labels_before)
     scores = torch.stack([labels_before[row[row >= 0]].sum(0) for row in rows])
@@ -208,7 +205,6 @@ def test_state_round_trip(algorithm: str) -> None:
 def test_features_of_pairs_of_arcs_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever predicts the tree, the step is along all the features of the trees."""
     learner, (batch,) = make(oracle.sentences((8,), 4), second_order=True, C=1e9)
-    assert batch.heads is not None
     parent = int(batch.heads[0][batch.heads[0] >= 1][0])  # with a child, whose grandparent changes with this head
     predicted = batch.heads.clone()
     predicted[0, parent] = next(h for h in range(1, 9) if h not in (parent, int(batch.heads[0, parent])))
@@ -223,7 +219,6 @@ def test_features_of_pairs_of_arcs_are_learned(monkeypatch: pytest.MonkeyPatch) 
 def test_what_may_be_missing_or_wrong() -> None:
     learner, (batch, *_) = make(grammar(2, 0))
     assert learner.step(replace(batch, labels=None))["wrong_labels"] == 0
-    assert batch.labels is not None
     assert learner.step(replace(batch, labels=torch.full_like(batch.labels, -1)))["wrong_labels"] == 0
     assert not bool(learner.scorer.label_weights.any())
     for what, wrong in (

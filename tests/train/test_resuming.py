@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 from gpuparse.models.parser import Parser
 from gpuparse.train import checkpoint, loop
+from tests.decoding.refusals import refuses
 from tests.train.ends import Told
 from tests.train.small import config, outcome, run, sentences
 
@@ -28,8 +29,7 @@ def test_checkpoint_is_safetensors_and_json(tmp_path, stopped_at, no_curve):
     older = checkpoint.save(tensors, {"position": json.dumps({**position, "format": 99})})
     for content, what in ((older, "a checkpoint of format 99, this version reads 1"), (b"x", "not a checkpoint: ")):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"training\.safetensors: {what}"):
-            run(tmp_path, resume=True)
+        refuses(rf"training\.safetensors: {what}", run, tmp_path, resume=True)
 
 
 def test_resuming_what_is_finished(tmp_path, no_curve, moments):
@@ -53,23 +53,20 @@ def test_resuming_what_older_settings_finished(tmp_path, no_curve):
     del saved["config"]["task"], saved["config"]["data"]["tags"], saved["config"]["training"]["transition_l1"]
     (tmp_path / loop.FINISHED).write_text(json.dumps(saved))
     run(tmp_path, resume=True)
-    with pytest.raises(ValueError, match=r"cannot go on, training\.epochs was 2 and is 3 now"):
-        run(tmp_path, "training.epochs=3", resume=True)
+    refuses(r"cannot go on, training\.epochs was 2 and is 3 now", run, tmp_path, "training.epochs=3", resume=True)
 
 
 def test_resuming_with_another_number_of_processes(tmp_path, stopped_at, no_curve, monkeypatch):
     stopped_at(tmp_path)
     read = checkpoint.load_checkpoint
     monkeypatch.setattr(checkpoint, "load_checkpoint", lambda *given: {**read(*given), "processes": 2})
-    with pytest.raises(ValueError, match=r"begun by 2 processes and would go on with 1; run as many, or begin anew"):
-        run(tmp_path, resume=True)
+    refuses(r"begun by 2 processes and would go on with 1; run as many, or begin anew", run, tmp_path, resume=True)
 
 
 def test_a_model_without_its_training_is_not_trained_over(tmp_path, no_curve):
     run(tmp_path / "a").save(tmp_path / "b")
     before = {path: path.read_bytes() for path in (tmp_path / "b").iterdir()}
-    with pytest.raises(ValueError, match="holds a model but no training to go on with; --overwrite begins anew"):
-        run(tmp_path / "b", resume=True)
+    refuses("holds a model but no training to go on with; --overwrite begins anew", run, tmp_path / "b", resume=True)
     assert {path: path.read_bytes() for path in (tmp_path / "b").iterdir()} == before
 
 
@@ -88,8 +85,7 @@ def test_resuming_something_else(tmp_path, stopped_at, no_curve, finished):
         want = f"{tmp_path}: cannot go on, {change.partition('=')[0]} was {was!r} and is {now!r} now; "
         assert str(caught.value) == want + "leave it as it was, or begin anew with --overwrite"
     for data in ({"train": sentences(9)}, {"dev": sentences(10)[:2]}, {"dev": []}):
-        with pytest.raises(ValueError, match=r"^[^\n]* cannot go on, the training or dev data are not "):
-            run(tmp_path, resume=True, **data)
+        refuses(r"^[^\n]* cannot go on, the training or dev data are not ", run, tmp_path, resume=True, **data)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     run(tmp_path, "training.checkpoint_seconds=5", resume=True)  # this may be another
 

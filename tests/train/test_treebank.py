@@ -135,19 +135,10 @@ def test_built_in_treebank(tmp_path):
 
 def test_fingerprint_tells_data_apart(tmp_path):
     one, two, three = artificial_treebank(3, 1)
-    settings = config()
-    prints = [
-        load_treebank(settings, train, dev).fingerprint()
-        for train, dev in [
-            ([one, two], [three]),
-            ([one], [three]),
-            ([two, one], [three]),
-            ([one, two], []),
-            ([one], [two, three]),
-        ]
-    ]
+    data = ([one, two], [three]), ([one], [three]), ([two, one], [three]), ([one, two], []), ([one], [two, three])
+    prints = [load_treebank(config(), *each).fingerprint() for each in data]
     assert len(set(prints)) == len(prints)
-    assert prints[0] == load_treebank(settings, iter([one, two]), iter([three])).fingerprint()
+    assert prints[0] == load_treebank(config(), iter([one, two]), iter([three])).fingerprint()
     write_conllu([one, two], tmp_path / "a.conllu.gz")
     packed = load_treebank(config(f"data.train={tmp_path / 'a.conllu.gz'}"), dev=[three])
     assert packed.fingerprint() == prints[0]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from gpuparse.cli.corpus.inputs import Inputs, Item, sizes
@@ -14,8 +12,9 @@ from gpuparse.cli.corpus.output import State, begin, partial_of
 from gpuparse.cli.corpus.report import CorpusReport, Failure
 from gpuparse.data.batches import WINDOW, batches_by_length
 from gpuparse.data.conllu import encode
-from gpuparse.data.prediction import Prediction, Results
+from gpuparse.data.prediction import Results
 from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.models.directory import timed
 from gpuparse.system.defaults import BATCH_WORDS
 from gpuparse.system.quote import shown
 
@@ -70,13 +69,8 @@ def parse_corpus(
     paths = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(path) for path in source]
     _check_arguments(paths, batch_words=batch_words, window=window, max_words=max_words)
     target = os.fspath(target)
-    run = {
-        "input sizes": sizes(paths),
-        "batch_words": batch_words,
-        "window": window,
-        "confidence": confidence,
-        **(settings or {}),
-    }
+    run = {"input sizes": sizes(paths), "batch_words": batch_words, "window": window, "confidence": confidence}
+    run |= settings or {}
     if not overwrite:
         _check_apart(paths, target, resume)
     opened = begin(target, run, resume=resume, overwrite=overwrite, every=save_seconds)
@@ -85,17 +79,16 @@ def parse_corpus(
     output, state = opened
     report = CorpusReport(state.sentences, state.words, state.failed)
     report.earlier_sentences, report.earlier_words = state.sentences, state.words
-    if fill is None:
-        fill = partial(_filled, confidence=confidence)
+    fill = fill or (lambda sentence, prediction: prediction.fill(sentence, confidence))
     parsing = _Parsing(predict, fill, batch_words, max_words, report, progress)
     try:
         inputs = Inputs(paths, state.place)
         for items in _windows(iter(inputs), window, report):
-            with _timed(report, "read"):
+            with timed(report.seconds, "read"):
                 report.bytes = inputs.bytes
                 place = inputs.advance(items)
             sentences, failures = parsing.window([item.sentence for item in items], inputs.bytes)
-            with _timed(report, "write"):
+            with timed(report.seconds, "write"):
                 output.write(encode(sentences))
                 for failure in failures:
                     report.add(failure)
@@ -104,7 +97,7 @@ def parse_corpus(
                 report.sentences += len(items)
                 state = State(place, 0, report.sentences, report.words, report.failed)
                 output.save(state)
-        with _timed(report, "write"):
+        with timed(report.seconds, "write"):
             output.finish(state)
     except BaseException:
         output.close()
@@ -112,32 +105,26 @@ def parse_corpus(
     return report
 
 
+@dataclass
 class _Parsing:
     """Parses windows."""
 
-    def __init__(
-        self,
-        predict: Predict,
-        fill: Fill,
-        batch_words: int,
-        max_words: int | None,
-        report: CorpusReport,
-        progress: Callable[[CorpusReport], None] | None,
-    ) -> None:
-        self.predict = predict
-        self.batch_words = batch_words
-        self.fill = fill
-        self.max_words = max_words
-        self.report = report
-        self.progress = progress
-        self.some_good = report.words > 0
+    predict: Predict
+    fill: Fill
+    batch_words: int
+    max_words: int | None
+    report: CorpusReport
+    progress: Callable[[CorpusReport], None] | None
+
+    def __post_init__(self) -> None:
+        self.some_good = self.report.words > 0
 
     def window(self, sentences: list[Sentence], until: int) -> tuple[list[Sentence], list[Failure]]:
         """The sentences, which end at byte ``until``, parsed in order, and what failed, in order."""
         done = list(sentences)
         failures: dict[int, Failure] = {}
         lengths: dict[int, int] = {}
-        with _timed(self.report, "read"):
+        with timed(self.report.seconds, "read"):
             for index, sentence in enumerate(sentences):
                 try:
                     words = len(sentence)
@@ -184,18 +171,12 @@ class _Parsing:
             if len(sentences) == 1:
                 return [_failure(sentences[0], error)]
         # One of them spoils the batch: find it by trying each alone.
-        results: list[Sentence | Failure] = []
-        for sentence in sentences:
-            try:
-                results += self._try([sentence])
-            except Exception as error:
-                results.append(_failure(sentence, error))
-        return results
+        return [result for sentence in sentences for result in self._batch([sentence])]
 
     def _try(self, sentences: list[Sentence]) -> list[Sentence]:
-        with _timed(self.report, "predict"):
+        with timed(self.report.seconds, "predict"):
             predictions = self.predict(sentences)
-        with _timed(self.report, "write"):
+        with timed(self.report.seconds, "write"):
             if len(predictions) != len(sentences):
                 raise RuntimeError(f"{len(predictions)} predictions for {len(sentences)} sentences")
             filled = [self.fill(*pair) for pair in zip(sentences, predictions, strict=True)]
@@ -204,16 +185,12 @@ class _Parsing:
             return filled
 
 
-def _filled(sentence: Sentence, prediction: Prediction, confidence: bool) -> Sentence:
-    return prediction.fill(sentence, confidence)
-
-
 def _windows(items: Iterator[Item], count: int, report: CorpusReport) -> Iterator[list[Item]]:
     """Groups of items. Which item is in which group depends on the items alone, not on where reading began."""
     while True:
         window: list[Item] = []
         characters = 0
-        with _timed(report, "read"):
+        with timed(report.seconds, "read"):
             for item in items:
                 window.append(item)
                 characters += len(item.raw)
@@ -252,12 +229,3 @@ def _check_apart(paths: Sequence[str], target: str, resume: bool) -> None:
     for path in paths:
         if path != "-" and os.path.samefile(path, target):
             raise ValueError(f"{target}: an input and the output; name another output, or pass --overwrite")
-
-
-@contextmanager
-def _timed(report: CorpusReport, what: str) -> Iterator[None]:
-    begun = time.perf_counter()
-    try:
-        yield
-    finally:
-        report.seconds[what] += time.perf_counter() - begun

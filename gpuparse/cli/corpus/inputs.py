@@ -98,14 +98,8 @@ class Inputs:
 
 def sizes(paths: Sequence[str]) -> list[int | None]:
     """The size of each input, None where it is no regular file; ``OSError`` where it cannot be read."""
-    found: list[int | None] = []
-    for path in paths:
-        if path == "-":
-            found.append(None)
-            continue
-        about = os.stat(path)
-        found.append(about.st_size if stat.S_ISREG(about.st_mode) else None)
-    return found
+    found = [None if path == "-" else os.stat(path) for path in paths]
+    return [about.st_size if about is not None and stat.S_ISREG(about.st_mode) else None for about in found]
 
 
 def _joined(sentence: Sentence, number: int, *, ends: bool = False) -> Sentence:

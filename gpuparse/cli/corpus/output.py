@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuparse.cli.corpus.inputs import Place
+from gpuparse.system.files import is_special
 from gpuparse.system.quote import shown
 from gpuparse.system.streams import STDOUT, naming, standard_output
 
@@ -184,7 +184,7 @@ def begin(
         if resume:
             raise ValueError("resume: what went to standard output cannot be gone on with; name an output file")
         return StreamOutput(standard_output()), State()
-    if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):  # before realpath: a pipe has no path
+    if is_special(target):  # before realpath: a pipe has no path
         if resume:
             raise ValueError(f"resume: {target} is no regular file and cannot be gone on with")
         return StreamOutput(open(target, "wb"), target, packed=target.endswith(".gz")), State()
@@ -198,13 +198,13 @@ def begin(
         if resume and not there and os.path.exists(path):
             return None
         return FileOutput(path, run, State(), every), State()
-    state = _state(path, progress)
+    old, state = progress
     if state.complete and not there:  # killed after the file took its name
         Path(progress_of(path)).unlink(missing_ok=True)
         return None if resume else (FileOutput(path, run, State(), every), State())
     if not resume:
         raise _interrupted(target)
-    _compare(target, progress["run"], run)
+    _compare(target, old, run)
     if state.complete:
         _publish(path)
         return None
@@ -222,26 +222,19 @@ def _publish(path: str) -> None:
     Path(progress_of(path)).unlink(missing_ok=True)
 
 
-def _read_progress(path: str) -> dict[str, Any] | None:
-    name = progress_of(path)
+def _read_progress(path: str) -> tuple[Any, State] | None:
+    """What the output of a run depends on, and what the run has done."""
     try:
-        with open(name, encoding="utf-8") as stream:
+        with open(progress_of(path), encoding="utf-8") as stream:
             progress = json.load(stream)
+        if progress["version"] == _VERSION:
+            values = dict(progress["state"])
+            return progress.get("run"), State(place=Place(**values.pop("place")), **values)
     except FileNotFoundError:
         return None
-    except ValueError:
-        progress = None
-    if not isinstance(progress, dict) or progress.get("version") != _VERSION:
-        raise ValueError(f"{name}: not a record of this version; pass --overwrite to start anew")
-    return progress
-
-
-def _state(path: str, progress: dict[str, Any]) -> State:
-    try:
-        values = dict(progress["state"])
-        return State(place=Place(**values.pop("place")), **values)
-    except (KeyError, TypeError):
-        raise ValueError(f"{progress_of(path)}: not a record of this version; pass --overwrite to start anew") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{progress_of(path)}: not a record of this version; pass --overwrite to start anew")
 
 
 def _compare(target: str, old: Any, new: Mapping[str, Any]) -> None:

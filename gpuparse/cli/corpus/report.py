@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,17 +50,17 @@ class CorpusReport:
     """Whether there was nothing left to do."""
     seconds: dict[str, float] = field(default_factory=lambda: {"read": 0.0, "predict": 0.0, "write": 0.0})
     """Where the time of this run went."""
-    within: dict[str, float] = field(default_factory=dict)
+    within: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Where that of the model went, as it says."""
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     """Of sentences of this run, by what came of them, as the model says."""
 
     def take(self, results: Results[Any]) -> None:
         """Add what a model says of its own work."""
         for what, spent in results.seconds.items():
-            self.within[what] = self.within.get(what, 0.0) + spent
+            self.within[what] += spent
         for what, number in results.counts.items():
-            self.counts[what] = self.counts.get(what, 0) + number
+            self.counts[what] += number
 
     def add(self, failure: Failure) -> None:
         """Count a failure, and keep it if there are few."""

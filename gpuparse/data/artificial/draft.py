@@ -19,7 +19,9 @@ from gpuparse.data.artificial.lexicon import EITHER, TO_NOUN, Lexicon, Word, wor
 NOISE = 0.04
 """The share of decisions that go against their rule."""
 
-_BETWEEN, _ADVERB = 3, 4  # decisions besides those on prepositions
+# Decisions besides those on prepositions: an adverbial behind the clause of a verb, which may belong to another one;
+# an adverb of the clause at work, whose class follows from the sibling before it.
+BETWEEN, ADVERB = 3, 4
 _ROOT = word("", "", "")
 _NOMINAL = ("NOUN", "PROPN", "PRON")
 
@@ -28,7 +30,7 @@ class _OpenPhrase(NamedTuple):
     """A word whose head is not decided."""
 
     modifier: int
-    decision: int  # the preposition's use, _BETWEEN or _ADVERB
+    decision: int  # the preposition's use, BETWEEN or ADVERB
     nearest: int  # the noun (0: none), or the verb, before it
     other: int  # the other verb; 0 for the head of the clause
 
@@ -63,25 +65,17 @@ class Draft:
         self.heads.append(head)
         return len(self.words) - 1
 
-    def leave_open(self, modifier: int, use: int, noun: int) -> None:
-        """A prepositional phrase behind ``noun`` (0: behind none)."""
-        self.open.append(_OpenPhrase(modifier, use, noun, 0))
-
-    def leave_between(self, verb: int, modifier: int, other: int) -> None:
-        """An adverbial behind the clause of ``verb``; ``other``, 0 for the head of the clause at work, is elsewhere."""
-        self.open.append(_OpenPhrase(modifier, _BETWEEN, verb, other))
-
-    def leave_adverb(self, modifier: int) -> None:
-        """An adverb of the clause at work, whose class follows from the sibling before it."""
-        self.open.append(_OpenPhrase(modifier, _ADVERB, 0, 0))
+    def leave_open(self, modifier: int, decision: int, nearest: int = 0, other: int = 0) -> None:
+        """Write down what is to be decided of a word (see ``_OpenPhrase``)."""
+        self.open.append(_OpenPhrase(modifier, decision, nearest, other))
 
     def decide(self, clause: int) -> None:
         """Decide what is open in the clause with head ``clause``, from left to right."""
         self.open.sort()
         for modifier, decision, nearest, other in self.open:
-            if decision == _BETWEEN:
+            if decision == BETWEEN:
                 head = nearest if self._alternates(nearest, modifier) else other or clause
-            elif decision == _ADVERB:
+            elif decision == ADVERB:
                 head = clause
                 if modifier > clause and not self._alternates(clause, modifier):
                     table = self.lexicon.adverbs[1 - self.words[modifier].kind]

@@ -7,6 +7,9 @@ infinitives before the other verb make arcs cross.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from gpuparse.data.artificial.draft import BETWEEN
 from gpuparse.data.artificial.lexicon import (
     ACCUSATIVE,
     CLAUSAL,
@@ -40,19 +43,18 @@ _ARGUMENTS = {"S": (NOMINATIVE, "nsubj"), "O": (ACCUSATIVE, "obj"), "I": (DATIVE
 _WITH_CLAUSE = (CLAUSAL, CONTROL)
 
 
+@dataclass(slots=True)
 class _Clause:
     """A clause while it is written."""
 
-    __slots__ = ("auxiliary", "dependants", "forms", "head", "moved", "noun", "person", "subject")
-
-    def __init__(self, subject: int, dependants: list[int]) -> None:
-        self.subject = subject
-        self.dependants = dependants  # those that certainly belong to the head
-        self.person = 2
-        self.head = self.auxiliary = 0
-        self.forms: tuple[Word, ...] = ()  # of the auxiliary
-        self.moved = 0  # a word at the clause's beginning that belongs to a later phrase
-        self.noun: tuple[Noun, int] | None = None  # the object's noun and number, where a word that agrees is moved
+    subject: int
+    dependants: list[int]  # those that certainly belong to the head
+    person: int = 2
+    head: int = 0
+    auxiliary: int = 0
+    forms: tuple[Word, ...] = ()  # of the auxiliary
+    moved: int = 0  # a word at the clause's beginning that belongs to a later phrase
+    noun: tuple[Noun, int] | None = None  # the object's noun and number, where a word that agrees is moved
 
 
 class ArtificialGrammar(Phrases):
@@ -104,7 +106,7 @@ class ArtificialGrammar(Phrases):
         for mark in marks:
             self.heads[mark] = verb
         if adverbial:
-            self.leave_between(root, adverbial, verb)
+            self.leave_open(adverbial, BETWEEN, root, verb)
             self.decide(root)
             self.open.clear()
 
@@ -120,18 +122,20 @@ class ArtificialGrammar(Phrases):
             inner = max(3, 2 * spare // 3)
         elif kind == MAIN and spare >= 4 and "S" in plan[:-1] and random() < 0.25:
             later = 4 + int(random() * (spare - 3)) // 2
-        shares = self._shares(plan, max(0, spare - inner - later))
+        # What each part gets of the words left.
+        weights = [0 if part in "VHA" else 1 + int(100 * random()) for part in plan]
+        left, total = max(0, spare - inner - later), sum(weights) or 1
 
         state = _Clause(gap if kind == SUBJECT_GAP else 0, [gap] if gap else [])
         state.person = 2 + (self.agreement[gap] & 1) if state.subject else int(4 * random())
         if "F" not in plan:
             self._move(state, plan, frame)
         verb = None if frame == COPULA else self.one(self.lexicon.verbs[frame])
-        for part, share in zip(plan, shares, strict=True):
+        for part, weight in zip(plan, weights, strict=True):
             if part == "V":
                 self._verb(state, verb)
             else:
-                self._part(state, part, share)
+                self._part(state, part, left * weight // total)
             if self.verb_edge and random() < 0.75:
                 self._between(self.verb_edge)
         if inner:
@@ -193,12 +197,6 @@ class ArtificialGrammar(Phrases):
             plan.insert(0, "F")
         return plan
 
-    def _shares(self, plan: list[str], spare: int) -> list[int]:
-        """What each part gets of the words left."""
-        weights = [0 if part in "VHA" else 1 + int(100 * self.random()) for part in plan]
-        total = sum(weights) or 1
-        return [spare * weight // total for weight in weights]
-
     def _move(self, state: _Clause, plan: list[str], frame: int) -> None:
         """Perhaps begin with a word that belongs to a later phrase, across what stands between."""
         draw = self.random()
@@ -237,7 +235,7 @@ class ArtificialGrammar(Phrases):
 
     def _between(self, verb: int) -> None:
         """An adverbial that belongs to ``verb``, whose clause ends here, or to the clause at work."""
-        self.leave_between(verb, self.adverbial(), 0)
+        self.leave_open(self.adverbial(), BETWEEN, verb)
 
     def _verb(self, state: _Clause, verb: Verb | None) -> None:
         if verb is None:
@@ -300,7 +298,5 @@ class ArtificialGrammar(Phrases):
         state.dependants.append(verb)
         if mark:
             self.heads[mark] = verb
-        if adverbial and behind:
-            self.leave_between(behind, adverbial, 0)
-        elif adverbial:
-            self.leave_between(state.head, adverbial, verb)
+        if adverbial:
+            self.leave_open(adverbial, BETWEEN, *((behind,) if behind else (state.head, verb)))

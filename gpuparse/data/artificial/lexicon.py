@@ -6,7 +6,7 @@ by what they tell (time or place). The grammar decides attachments by the classe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -159,12 +159,12 @@ class _Maker:
             surnames=_frequencies([self._surname() for _ in range(20)]),
             verbs=verbs,
             adjectives=_frequencies([self._adjective() for _ in range(40)]),
-            determiners=_frequencies([self._agreeing(self._stem(1), "DET", "PronType=Dem") for _ in range(3)]),
-            relatives=self._agreeing(self._stem(1), "PRON", "PronType=Rel"),
+            determiners=_frequencies([self._agreeing(self._stem(1), "DET", "|PronType=Dem") for _ in range(3)]),
+            relatives=self._agreeing(self._stem(1), "PRON", "|PronType=Rel"),
             pronouns=self._pronouns(),
             prepositions=tuple(self._prepositions(use) for use in (EITHER, TO_NOUN, TO_VERB)),
             adverbs=(_frequencies(adverbs[0::2]), _frequencies(adverbs[1::2])),
-            numerals=[self._numeral() for _ in range(8)],
+            numerals=self._plain(8, "NUM", "CD", "NumForm=Word|NumType=Card", syllables=2),
             auxiliaries=_frequencies(auxiliaries),
             copula=self._finite(self._stem(1), "AUX", "VC"),
             coordinators=_frequencies(self._plain(3, "CCONJ")),
@@ -177,8 +177,8 @@ class _Maker:
             stops=(word(".", ".", "PUNCT", "."), word("?", "?", "PUNCT", "."), word("!", "!", "PUNCT", ".")),
         )
 
-    def _plain(self, count: int, upos: str, xpos: str = "_", feats: str = "_") -> list[Word]:
-        forms = [self._stem(1) for _ in range(count)]
+    def _plain(self, count: int, upos: str, xpos: str = "_", feats: str = "_", syllables: int = 1) -> list[Word]:
+        forms = [self._stem(syllables) for _ in range(count)]
         return [word(form, form, upos, xpos, feats) for form in forms]
 
     def _ending(self, gender: int, case: int, number: int) -> str:
@@ -189,26 +189,26 @@ class _Maker:
     def _noun(self, kind: int) -> Noun:
         stem = self._stem(self._size()) + self._noun_themes[kind]
         gender = int(self._random() * 3)
-        lemma = stem + self._ending(gender, 0, 0)
-        animacy = ("Anim", "Inan")[kind]
-
-        def form(case: int, number: int) -> Word:
-            feats = f"Animacy={animacy}|Case={_CASES[case]}|Gender={_GENDERS[gender]}|Number={_NUMBERS[number]}"
-            return word(stem + self._ending(gender, case, number), lemma, "NOUN", "NN", feats, kind)
-
-        return Noun(gender, kind, _by_case(form))
+        feats = f"Animacy={('Anim', 'Inan')[kind]}|Case={{}}|Gender={_GENDERS[gender]}|Number={{}}"
+        return Noun(gender, kind, self._declined(stem, gender, gender, "NOUN", "NN", feats, kind))
 
     def _name(self) -> Noun:
-        """A name of a person: as nouns, but in the singular."""
+        """A name of a person: as nouns, but nobody asks for its plural."""
         stem = self._stem(2).capitalize()
         gender = int(self._random() * 2)
-        lemma = stem + self._gender_vowels[gender]
+        feats = f"Animacy=Anim|Case={{}}|Gender={_GENDERS[gender]}|Number={{}}"
+        return Noun(gender, 0, self._declined(stem, gender, gender, "PROPN", "NP", feats))
 
-        def form(case: int, number: int) -> Word:
-            feats = f"Animacy=Anim|Case={_CASES[case]}|Gender={_GENDERS[gender]}|Number=Sing"
-            return word(stem + self._ending(gender, case, 0), lemma, "PROPN", "NP", feats)
-
-        return Noun(gender, 0, _by_case(form))
+    def _declined(
+        self, stem: str, gender: int, of_lemma: int, upos: str, xpos: str, feats: str, kind: int = 0
+    ) -> tuple[Word, ...]:
+        """By 2 * case + number, whose names are put into ``feats``; ``of_lemma`` is the gender of the lemma."""
+        lemma = stem + self._ending(of_lemma, 0, 0)
+        return tuple(
+            word(stem + self._ending(gender, c, n), lemma, upos, xpos, feats.format(case, number), kind)
+            for c, case in enumerate(_CASES)
+            for n, number in enumerate(_NUMBERS)
+        )
 
     def _surname(self) -> Word:
         form = self._stem(2, "d").capitalize()
@@ -239,33 +239,21 @@ class _Maker:
             word(participle, infinitive, "VERB", "VP", f"{aspect}VerbForm=Part", kind),
         )
 
-    def _agreeing(self, stem: str, upos: str, feats: str = "", xpos: str = "_", link: str = "") -> tuple[Word, ...]:
+    def _agreeing(self, stem: str, upos: str, feats: str, xpos: str = "_") -> tuple[Word, ...]:
         """The forms of a word that agrees with a noun."""
-        lemma = stem + link + self._ending(0, 0, 0)
         forms: list[Word] = []
         for gender, name in enumerate(_GENDERS):
-
-            def form(case: int, number: int, gender: int = gender, name: str = name) -> Word:
-                agreement = f"Case={_CASES[case]}|Gender={name}|Number={_NUMBERS[number]}"
-                columns = "|".join(filter(None, [agreement, feats]))
-                return word(stem + link + self._ending(gender, case, number), lemma, upos, xpos, columns)
-
-            forms.extend(_by_case(form))
+            forms += self._declined(stem, gender, 0, upos, xpos, f"Case={{}}|Gender={name}|Number={{}}{feats}")
         return tuple(forms)
 
     def _adjective(self) -> tuple[Word, ...]:
-        return self._agreeing(self._stem(self._size()), "ADJ", xpos="JJ", link="l")
+        return self._agreeing(self._stem(self._size()) + "l", "ADJ", "", "JJ")
 
     def _pronouns(self) -> tuple[Word, ...]:
         forms: list[Word] = []
         for person in (1, 3):
-            stem = self._stem(1)
-
-            def form(case: int, number: int, stem: str = stem, person: int = person) -> Word:
-                feats = f"Case={_CASES[case]}|Number={_NUMBERS[number]}|Person={person}|PronType=Prs"
-                return word(stem + self._ending(0, case, number), stem + self._ending(0, 0, 0), "PRON", "_", feats)
-
-            forms.extend(_by_case(form))
+            feats = f"Case={{}}|Number={{}}|Person={person}|PronType=Prs"
+            forms += self._declined(self._stem(1), 0, 0, "PRON", "_", feats)
         return tuple(forms)
 
     def _prepositions(self, use: int) -> list[Preposition]:
@@ -280,14 +268,6 @@ class _Maker:
     def _adverb(self, kind: int) -> Word:
         form = self._stem(self._size()) + self._adverb_ends[kind]
         return word(form, form, "ADV", ("RT", "RL")[kind], f"AdvType={('Tim', 'Loc')[kind]}", kind)
-
-    def _numeral(self) -> Word:
-        form = self._stem(2)
-        return word(form, form, "NUM", "CD", "NumForm=Word|NumType=Card")
-
-
-def _by_case(form: Callable[[int, int], Word]) -> tuple[Word, ...]:
-    return tuple(form(case, number) for case in range(4) for number in range(2))
 
 
 def _frequencies(items: Sequence[Item]) -> list[Item]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gpuparse.data.artificial.draft import Draft
+from gpuparse.data.artificial.draft import ADVERB, Draft
 from gpuparse.data.artificial.lexicon import EITHER, GENITIVE, TO_NOUN, TO_VERB, Noun, Word, compound, word
 
 MAIN, SUBORDINATE, SUBJECT_GAP, OBJECT_GAP, INFINITIVE = range(5)
@@ -52,10 +52,10 @@ class Phrases(Draft, ABC):
         """A noun and a number for it."""
         return self.one(self.lexicon.nouns[int(2 * self.random())]), int(self.random() < 0.3)
 
-    def agreeing(self, forms: tuple[Word, ...], noun: int) -> Word:
-        """The form that agrees with a noun of the sentence."""
+    def agreeing(self, forms: tuple[Word, ...], noun: int, case: int) -> Word:
+        """The form of a case that agrees with a noun of the sentence."""
         agreement = self.agreement[noun]
-        return forms[8 * (agreement >> 1) + 2 * self.cases[noun] + (agreement & 1)]
+        return forms[8 * (agreement >> 1) + 2 * case + (agreement & 1)]
 
     def prepositional(self, budget: int) -> None:
         """Write a prepositional phrase; what it belongs to stays open."""
@@ -64,7 +64,7 @@ class Phrases(Draft, ABC):
 
     def adverb(self) -> None:
         """Write an adverb of the clause at work."""
-        self.leave_adverb(self.put(self._any_adverb(), "advmod"))
+        self.leave_open(self.put(self._any_adverb(), "advmod"), ADVERB)
         self.noun_edge = self.verb_edge = 0
 
     def adverbial(self) -> int:
@@ -79,12 +79,9 @@ class Phrases(Draft, ABC):
     def relative_clause(self, noun: int, budget: int) -> None:
         """Write a relative clause of a noun. The pronoun, which the verb governs, agrees with the noun."""
         of_object = self.random() < 0.3
-        agreement = self.agreement[noun]
-        pronoun = self.put(
-            self.lexicon.relatives[8 * (agreement >> 1) + 2 * of_object + (agreement & 1)],
-            "obj" if of_object else "nsubj",
-        )
-        self.agreement[pronoun] = agreement
+        form = self.agreeing(self.lexicon.relatives, noun, int(of_object))
+        pronoun = self.put(form, "obj" if of_object else "nsubj")
+        self.agreement[pronoun] = self.agreement[noun]
         verb = self.clause(OBJECT_GAP if of_object else SUBJECT_GAP, budget - 1, pronoun)
         self.heads[verb] = noun
         self.labels[verb] = "acl:relcl"
@@ -165,7 +162,8 @@ class Phrases(Draft, ABC):
                 self.noun_edge = lowest = noun  # a pronoun
         if budget > 0 and random() < 0.15:
             target = lowest if random() < 0.5 else noun
-            self.put(self.agreeing(self.one(self.lexicon.adjectives), target), "amod", target)
+            form = self.agreeing(self.one(self.lexicon.adjectives), target, self.cases[target])
+            self.put(form, "amod", target)
             budget -= 1
             self.noun_edge = lowest = target
         draw = random()

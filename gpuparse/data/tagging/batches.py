@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from jaxtyping import Int64
 from torch import Tensor
 
@@ -26,16 +24,10 @@ class TagBatch(Tokens):
 def collate_tags(examples: Sequence[TagExample], chars: Index) -> TagBatch:
     """Pad examples to a batch on the CPU. The right tags are there if all the examples have them."""
     size = max((example.length for example in examples), default=0)
-    features = None
     rows = [example.features for example in examples if example.features is not None]
-    if rows:
-        padded = np.zeros((len(examples), size, rows[0].shape[1]), dtype=np.int64)
-        for place, some in zip(padded, rows, strict=True):
-            place[: len(some)] = some
-        features = torch.from_numpy(padded)
     gold = [example.gold for example in examples if example.gold is not None]
     return TagBatch(
         **tokens([example.words for example in examples], [example.forms for example in examples], chars),
-        features=features,
+        features=pad(rows, size) if rows else None,
         gold=pad(gold, size, -1) if len(gold) == len(examples) else None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,8 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values
-from gpuparse.decoding.bp.messages import Total, damp
+from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Odds
+from gpuparse.decoding.bp.messages import Heard, Total, are_same, send
+from gpuparse.decoding.bp.options import as_factors, as_temperatures, is_a
+from gpuparse.ops.bp import settle
+from gpuparse.ops.plain.links import join
 from gpuparse.ops.plain.semiring import NEG_INF
 from gpuparse.structures.trees import Lengths, as_lengths_up_to, can_validate
 
@@ -138,20 +140,20 @@ class BeliefPropagation:
         temperatures: Sequence[float] = (1.0,),
         recompute: bool = False,
     ) -> None:
-        self.factors = _as_factors(factors)
-        if not _is(iterations, Integral):
+        self.factors = as_factors(factors)
+        if not is_a(iterations, Integral):
             raise ValueError(f"iterations must be an integer, got {iterations!r}")
         if iterations < 1:
             raise ValueError(f"iterations must be 1 or more, got {iterations}")
-        if not _is(tolerance, Real) or not tolerance >= 0:
+        if not is_a(tolerance, Real) or not tolerance >= 0:
             raise ValueError(f"tolerance must be a number that is not negative, got {tolerance!r}")
-        if not _is(damping, Real) or not 0 <= damping < 1:
+        if not is_a(damping, Real) or not 0 <= damping < 1:
             raise ValueError(f"damping must be a number in [0, 1), got {damping!r}")
         if schedule not in ("parallel", "serial"):
             raise ValueError(f'schedule must be "parallel" or "serial", got {schedule!r}')
         if mode not in ("sum", "max"):
             raise ValueError(f'mode must be "sum" or "max", got {mode!r}')
-        heat = _as_temperatures(temperatures)
+        heat = as_temperatures(temperatures)
         if len(heat) > iterations:
             raise ValueError(
                 f"temperatures are {len(heat)}, but iterations {iterations}: the last one would not be reached; "
@@ -176,7 +178,7 @@ class BeliefPropagation:
         pieces = min(max(1, B), -(-B * graph.nodes**3 // _NEAR)) if validates else 1
         done: list[_Propagation] = []
         for index in torch.arange(B, device=graph.lengths.device).tensor_split(max(1, pieces)):
-            run = _Propagation.start(graph, prepared, index)
+            run = _Propagation.start(graph, prepared, index, self.damping)
             for step in range(self.iterations):
                 beta = 1 / self.temperatures[min(step, len(self.temperatures) - 1)]
                 run.step(self, beta, may_stop=step >= len(self.temperatures) - 1)
@@ -226,12 +228,12 @@ class BeliefPropagation:
                 )
                 raise ValueError(f"factors must be of the same {what}, got {found}")
         B, N, T = (next((size for size in known if size is not None), None) for known in zip(*sizes, strict=True))
-        if nodes is not None and (not _is(nodes, Integral) or nodes < 2):
+        if nodes is not None and (not is_a(nodes, Integral) or nodes < 2):
             raise ValueError(f"nodes must be an integer, words + 1 >= 2, got {nodes!r}")
         if nodes is not None and N not in (None, nodes):
             raise ValueError(f"nodes is {nodes}, but factors are of {N}; leave it out, or give {N}")
         if lengths is not None and B is None:
-            if not _is(lengths, Sequence) and not (isinstance(lengths, Tensor) and lengths.dim() == 1):
+            if not is_a(lengths, Sequence) and not (isinstance(lengths, Tensor) and lengths.dim() == 1):
                 raise ValueError("lengths must be a tensor or list of integers, one for each sentence")
             B = len(lengths)
         N = nodes if N is None else N
@@ -242,33 +244,6 @@ class BeliefPropagation:
         some = torch.empty(B, 0, device=device)
         counts = as_lengths_up_to(N - 1, lengths, some, "factors", None)
         return Graph(counts, N, T or 0, self.mode == "max")
-
-
-def _is(value: object, kind: type) -> bool:
-    """Whether it is, whatever its annotation says."""
-    return isinstance(value, kind)
-
-
-def _as_factors(factors: Sequence[Factors]) -> list[Factors]:
-    if isinstance(factors, Factors | type) or not hasattr(factors, "__iter__"):
-        got = factors if isinstance(factors, type) else type(factors)
-        raise ValueError(f"factors must be a list of families of factors, got {got.__name__}; put it into [...]")
-    families = list(factors)
-    if not families:
-        raise ValueError("factors must have one family at least")
-    for i, family in enumerate(families):
-        if isinstance(family, type):
-            raise ValueError(f"factors[{i}] is the class {family.__name__}; make one: {family.__name__}(...)")
-        if not isinstance(family, Factors):
-            raise ValueError(f"factors[{i}] must be a family of factors (bp.Factors), got {type(family).__name__}")
-    return families
-
-
-def _as_temperatures(temperatures: Sequence[float]) -> list[float]:
-    each = list(temperatures) if _is(temperatures, Sequence) else []
-    if not each or not all(_is(t, Real) and 0 < t < math.inf and 1 / float(t) < math.inf for t in each):
-        raise ValueError(f"temperatures must be a list of finite numbers above 0, got {temperatures!r}")
-    return [float(t) for t in each]
 
 
 @dataclass
@@ -284,15 +259,16 @@ class _Propagation:
     residuals: Float[Tensor, " S"]
     converged: Bool[Tensor, " S"]
     iterations: Int[Tensor, " S"]
+    heard: list[Heard | None]
 
     @staticmethod
-    def start(graph: Graph, factors: list[Factors], index: Int[Tensor, " S"]) -> _Propagation:
+    def start(graph: Graph, factors: list[Factors], index: Int[Tensor, " S"], damping: float) -> _Propagation:
         """All messages are uniform."""
         if len(index) < len(graph.lengths):
             graph, factors = graph.select(index), [family.select(index) for family in factors]
         lengths = graph.lengths
-        messages = [family.spread(graph.zeros()) for family in factors]
-        parts = [Total.part(f, m, graph) for f, m in zip(factors, messages, strict=True)]
+        messages = [family.first(graph, damping) for family in factors]
+        parts = [Total.of([graph.zeros()] * 3, is_finite=True)] * len(factors)
         return _Propagation(
             index,
             graph,
@@ -303,24 +279,31 @@ class _Propagation:
             torch.zeros_like(lengths, dtype=torch.float64),
             torch.zeros_like(lengths, dtype=torch.bool),
             torch.zeros_like(lengths),
+            [None] * len(factors),
         )
 
     def step(self, settings: BeliefPropagation, beta: float, may_stop: bool) -> None:
         """Every family sends its messages once."""
         before = self.total
-        state = settings, beta, self.converged, self.messages, self.parts, before
+        state = settings, beta, self.converged, self.messages, self.parts, before, self.heard
         if settings.recompute and torch.is_grad_enabled():
             _ = before.values  # kept there, and so saved only once
             sent = checkpoint(self._send, *state, use_reentrant=False, preserve_rng_state=False)
         else:
             sent = self._send(*state)
-        self.messages, self.parts = sent
-        self.total = Total.add(self.parts, self.graph)
-        change = _change(_probabilities(self.total), _probabilities(before))
-        self.residuals = torch.where(self.converged, self.residuals, change)
-        self.iterations = self.iterations + (~self.converged).long()
-        if may_stop:
-            self.converged = self.converged | (change <= settings.tolerance)
+        if not are_same(sent[1], self.parts):
+            self.total = Total.add(sent[1], self.graph)
+        self.messages, self.parts, self.heard = sent
+        self.residuals, self.converged, self.iterations = settle(
+            before.links.detach(),
+            self.total.links.detach(),
+            _change_of_tags(before, self.total),
+            self.residuals,
+            self.converged,
+            self.iterations,
+            float(settings.tolerance),
+            may_stop,
+        )
 
     def _send(
         self,
@@ -330,34 +313,41 @@ class _Propagation:
         messages: list[Messages],
         parts: list[Total],
         total: Total,
-    ) -> tuple[list[Messages], list[Total]]:
-        """The messages after one iteration, and what each family says in all."""
-        graph, messages, parts = self.graph, list(messages), list(parts)
+        heard: list[Heard | None],
+    ) -> tuple[list[Messages], list[Total], list[Heard | None]]:
+        """The messages after one iteration, what each family says in all, and what it said it upon."""
+        graph, messages, parts, heard = self.graph, list(messages), list(parts), list(heard)
+        summed = told = list(parts)  # what the total is made of; what families hear
         for i, family in enumerate(self.factors):
-            if settings.schedule == "serial" and i:
-                total = Total.add(parts, graph)
+            if settings.schedule == "serial":
+                told = list(parts)
+            others = told if family.hears_itself else [*told[:i], *told[i + 1 :]]
+            now = Heard(beta, others if family.listens else [])
+            if settings.damping == 0 and now.is_like(heard[i]):
+                continue  # it would say the same again
+            if family.listens and not are_same(told, summed):
+                total, summed = Total.add(told, graph), told
             # a new family where it is recomputed, so that nothing is kept of the first time
             warm = family if beta == 1 and not settings.recompute else family.temper(beta)
-            old = messages[i]
-            incoming = total.without(family, old, finite=parts[i].is_finite)
-            new = damp(old, warm.propagate(incoming, graph), settings.damping)
-            if not can_validate(graph.lengths, None):  # else those that have converged are gone
-                new = tuple(torch.where(_like(converged, b), a, b) for a, b in zip(old, new, strict=True))
-            messages[i], parts[i] = new, Total.part(family, new, graph)
-        return messages, parts
+            frozen = None if can_validate(graph.lengths, None) else converged  # else those are gone
+            messages[i], parts[i] = send(warm, total, messages[i], parts[i], frozen, settings.damping, graph)
+            heard[i] = now
+        return messages, parts, heard
 
     def select(self, at: Int[Tensor, " S"]) -> _Propagation:
         """Some of the sentences."""
+        parts = [part.select(at) for part in self.parts]
         return _Propagation(
             self.index[at],
             self.graph.select(at),
             [family.select(at) for family in self.factors],
-            [tuple(m[at] for m in messages) for messages in self.messages],
-            [part.select(at) for part in self.parts],
+            [type(messages)(m[at] for m in messages) for messages in self.messages],
+            parts,
             self.total.select(at),
             self.residuals[at],
             self.converged[at],
             self.iterations[at],
+            [heard and heard.of(self.parts, parts) for heard in self.heard],
         )
 
     def bethe(self) -> Float[Tensor, " S"]:
@@ -366,9 +356,9 @@ class _Propagation:
         graph, total = self.graph, self.total
         values = total.values
         demanded = values.links == torch.inf  # what is infinite cancels, the finite part does not
-        of_links = torch.where(demanded, total.finite.links, graph.plus_one(torch.where(demanded, 0.0, values.links)))
+        of_links = torch.where(demanded, total.links[0], graph.plus_one(torch.where(demanded, 0.0, values.links)))
         degrees, result = graph.zeros(), torch.zeros_like(self.residuals)
-        for family, own in zip(self.factors, self.messages, strict=True):
+        for family, own in zip(self.factors, map(Odds.logs, self.messages), strict=True):
             degrees = degrees + family.collect(tuple(torch.ones_like(m) for m in own), graph)
             result = result + family.log_z(total.without(family, own), graph) + total.demanded(family, own)
         result = result - ((degrees.links - (degrees.links > 0).double()) * of_links).flatten(1).sum(1)
@@ -381,7 +371,7 @@ class _Propagation:
         """One tensor for each family."""
         return [
             family.beliefs(self.total.without(family, own), self.graph)
-            for family, own in zip(self.factors, self.messages, strict=True)
+            for family, own in zip(self.factors, map(Odds.logs, self.messages), strict=True)
         ]
 
 
@@ -392,19 +382,11 @@ def _in_order(runs: list[_Propagation], each: list[Tensor]) -> Tensor:
     return torch.cat(each)[torch.cat([run.index for run in runs]).argsort()]
 
 
-def _like(flags: Tensor, other: Tensor) -> Tensor:
-    return flags.view(-1, *[1] * (other.dim() - 1))
-
-
-def _probabilities(total: Total) -> Values:
-    """Beliefs of the variables, to be compared only."""
-    values = total.values.each(torch.Tensor.detach)
-    tags = None if values.tags is None else torch.softmax(values.tags, 2).nan_to_num(0.0)
-    return Values(torch.sigmoid(values.links), tags)
-
-
-def _change(new: Values, old: Values) -> Float[Tensor, " B"]:
-    change = (new.links - old.links).abs().flatten(1).amax(1)
-    if new.tags is not None and old.tags is not None:
-        change = torch.maximum(change, (new.tags - old.tags).abs().flatten(1).amax(1))
-    return change
+def _change_of_tags(before: Total, after: Total) -> Float[Tensor, " B"] | None:
+    """The largest change of a belief about a tag, as a probability."""
+    if before.tags is None or after.tags is None:
+        return None
+    old, new = (
+        torch.softmax(x.detach(), 2).nan_to_num(0.0) for x in (join(*before.tags.unbind()), join(*after.tags.unbind()))
+    )
+    return (new - old).abs().flatten(1).amax(1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values, pair_log_z, pair_message
+from gpuparse import ops
+from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Odds, Sent, Values
 from gpuparse.decoding.parts import DenseParts, Kind, Parts, legal_triples
+from gpuparse.ops.plain.links import pair_log_z, pair_message
 
 
 def dense(parts: Tensor | Parts, kind: Kind) -> Float[Tensor, "B N N N"]:
@@ -43,6 +46,25 @@ class Grand(Factors):
 
     def collect(self, messages: Messages, graph: Graph) -> Values:
         return Values(messages[0].sum(3) + messages[1].sum(1))
+
+    def first(self, graph: Graph, damping: float) -> Messages:
+        """Odds, which take no exp and no log, where new messages may take the place of the old ones."""
+        plainly = torch.is_grad_enabled() or graph.maximise or damping != 0 or not self.is_moderate
+        if plainly or not ops.bp.takes(self.scores, "bp_grand_odds"):
+            return super().first(graph, damping)
+        return Odds(torch.ones_like(self.scores, memory_format=torch.contiguous_format) for _ in range(2))
+
+    def send(self, given: Given, graph: Graph) -> Sent | None:
+        totals, own, frozen, damping = given
+        if isinstance(own, Odds) and self.is_moderate:
+            upper, lower = own
+            return own, ops.bp.grand_odds(totals, upper, lower, self.scores, graph.lengths)
+        above, below = Odds.logs(own)
+        if not ops.bp.takes(totals, "bp_grand"):
+            return None
+        scored = self.scores, frozen, graph.lengths
+        upper, lower, part = ops.bp.grand(totals, above, below, *scored, graph.maximise, damping)
+        return (upper, lower), part
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         upper, lower = incoming

@@ -12,187 +12,48 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gpuparse.ops.plain.semiring import NEG_INF, logsumexp, maximum
-from gpuparse.structures.masks import arc_mask, word_mask
+from gpuparse.ops.plain.links import Graph, Values, ratio, weights
 from gpuparse.structures.trees import can_validate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["Factors", "Graph", "Messages", "ThirdNode", "Values", "weights"]
+
 _MODERATE = 100.0
-_NEAR = 600.0  # numbers whose logs are so near to each other are in a double's range, with digits to spare
 
 Messages = tuple[Tensor, ...]
 """One tensor for each kind of edge that a family has; the batch comes first."""
 
 
-@dataclass(frozen=True)
-class Values:
-    """Something for each variable: a tensor of links and, if there are tags, one of tags."""
+class Odds(tuple[Tensor, ...]):
+    """Messages about links that are odds, not their logs. A family sends new ones in their place."""
 
-    links: Float[Tensor, "B N N"]
-    tags: Float[Tensor, "B n T"] | None = None
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> Values:
-        """The same with every tensor changed."""
-        return Values(change(self.links), None if self.tags is None else change(self.tags))
-
-    def __add__(self, other: Values) -> Values:
-        tags = other.tags if self.tags is None else self.tags if other.tags is None else self.tags + other.tags
-        return Values(self.links + other.links, tags)
+    @staticmethod
+    def logs(messages: Messages) -> Messages:
+        """Messages as everything else takes them."""
+        return tuple(x.log() for x in messages) if isinstance(messages, Odds) else messages
 
 
-@dataclass(frozen=True)
-class Graph:
-    """The variables of a batch, and how to sum over their values."""
+class Given(NamedTuple):
+    """What a kernel makes new messages of: all messages to each link (``gpuparse.ops.plain.links``), those of its own
+    family, which sentences are to be left alone, and the share of old messages in new ones."""
 
-    lengths: Int[Tensor, " B"]
-    nodes: int
-    tags: int = 0
-    maximise: bool = False
-
-    @cached_property
-    def links(self) -> Bool[Tensor, "B N N"]:
-        """Where a link is a variable."""
-        return arc_mask(self.lengths, self.nodes)
-
-    @cached_property
-    def words(self) -> Bool[Tensor, "B N"]:
-        """Which nodes are words."""
-        return word_mask(self.lengths, self.nodes)
-
-    def zeros(self) -> Values:
-        """0 for every variable."""
-        shape = (self.lengths.shape[0], self.nodes)
-        links = torch.zeros(*shape, self.nodes, dtype=torch.float64, device=self.lengths.device)
-        return Values(links, links.new_zeros(shape[0], self.nodes - 1, self.tags) if self.tags else None)
-
-    def select(self, sentences: Int[Tensor, " S"]) -> Graph:
-        """The graph of some of the sentences."""
-        return replace(self, lengths=self.lengths[sentences])
-
-    def sum(self, x: Float[Tensor, "*dims"], dim: int) -> Float[Tensor, "*less"]:
-        """The sum over ``dim``; no +inf."""
-        return maximum(x, dim) if self.maximise else logsumexp(x, dim)
-
-    def add(self, x: Float[Tensor, "*dims"], y: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-        """The sum of two; no +inf."""
-        return self.sum(torch.stack(torch.broadcast_tensors(x, y)), 0)
-
-    def plus_one(self, x: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-        """log(1 + exp(x)), or max(0, x)."""
-        return F.relu(x) if self.maximise else -F.logsigmoid(-x)
-
-    def scan(self, x: Float[Tensor, "*dims"], dim: int) -> Float[Tensor, "*dims"]:
-        """The sum of everything before each place along ``dim``; no +inf."""
-        size = x.shape[dim]
-        before = torch.cat([torch.full_like(x.narrow(dim, 0, 1), NEG_INF), x.narrow(dim, 0, size - 1)], dim)
-        if self.maximise:
-            return before.cummax(dim).values
-        m = x.detach().amax(dim, keepdim=True)
-        m = torch.where(m == NEG_INF, 0.0, m)
-        if can_validate(x, None) and bool(((x.detach() >= m - _NEAR) | (x.detach() == NEG_INF)).all()):
-            return safe_log(torch.exp(before - m).cumsum(dim)) + m
-        # sums of 2, 4, 8, ... places, each with a maximum of its own: places may be any distance apart
-        reach = 1
-        while reach < size - 1:
-            none = torch.full_like(x.narrow(dim, 0, reach), NEG_INF)
-            before = self.add(before, torch.cat([none, before.narrow(dim, 0, size - reach)], dim))
-            reach *= 2
-        return before
-
-    def others(self, x: Float[Tensor, "*dims"], dim: int) -> Float[Tensor, "*dims"]:
-        """For each place the sum over all the other places of ``dim``: by subtraction, except for the largest of all,
-        where digits would be lost. +inf is allowed."""
-        forced = x == torch.inf
-        x = torch.where(forced, NEG_INF, x)
-        largest, at = x.detach().max(dim, keepdim=True)
-        is_largest = torch.zeros_like(forced).scatter(dim, at, True)
-        rest = self.sum(torch.where(is_largest, NEG_INF, x), dim).unsqueeze(dim)
-        if self.maximise:
-            most = x.gather(dim, at)
-        else:
-            m = torch.where(largest == NEG_INF, 0.0, largest)
-            y = torch.exp(x - m)
-            most = safe_log(torch.where(is_largest, 0.0, y.sum(dim, keepdim=True) - y)) + m
-        found = torch.where(is_largest, rest, most)
-        others_forced = forced.sum(dim, keepdim=True) - forced.long() > 0
-        return torch.where(others_forced, torch.inf, found)
+    totals: Float[Tensor, "3 B N N"]
+    own: Messages
+    frozen: Bool[Tensor, " B"] | None = None
+    damping: float = 0.0
 
 
-def safe_log(x: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-    """log of what is not negative; the derivative at 0 is 0."""
-    some = x > 0
-    return torch.where(some, torch.log(torch.where(some, x, 1.0)), NEG_INF)
-
-
-def ratio(true: Float[Tensor, "*dims"], false: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-    """Log-odds of two log weights; 0 where neither value is possible (log Z says so)."""
-    equal = (true == false) & torch.isinf(true)
-    return torch.where(equal, 0.0, torch.where(equal, 0.0, true) - torch.where(equal, 0.0, false))
-
-
-def weights(odds: Float[Tensor, "*dims"]) -> tuple[Float[Tensor, "*dims"], Float[Tensor, "*dims"]]:
-    """Log weights of false and true that a message stands for: (0, q), and (-inf, 0) for a link that is demanded.
-
-    Example:
-        >>> import torch
-        >>> from gpuparse import bp
-        >>> bp.weights(torch.tensor([0.5, torch.inf]))
-        (tensor([0., -inf]), tensor([0.5000, 0.0000]))
-    """
-    forced = odds == torch.inf
-    return torch.where(forced, NEG_INF, torch.zeros_like(odds)), torch.where(forced, 0.0, odds)
-
-
-def one_of(odds: Float[Tensor, "*dims"], dim: int) -> Float[Tensor, "*dims"]:
-    """Log weights of "just this one of ``dim`` is true": the log-odds, unless some are demanded."""
-    forced = odds == torch.inf
-    count = forced.sum(dim, keepdim=True)
-    demanded = torch.where(forced & (count == 1), 0.0, torch.full_like(odds, NEG_INF))
-    return torch.where(count > 0, demanded, torch.where(forced, 0.0, odds))
-
-
-def to_one_of(
-    rest: Float[Tensor, "*dims"], odds: Float[Tensor, "*dims"], there: Bool[Tensor, "*dims"], graph: Graph
-) -> Float[Tensor, "*dims"]:
-    """Messages of factors under which one of dimension 1 is true, by the sums over all assignments with each of them,
-    without its own weight; 0 but where links are ``there``."""
-    others = graph.others(torch.where(rest == NEG_INF, NEG_INF, rest + odds), 1)
-    return torch.where(there, ratio(rest, others), 0.0)
-
-
-def pair_message(
-    odds: Float[Tensor, "*dims"], scores: Float[Tensor, "*dims"], graph: Graph, factor: Tensor | None = None
-) -> Float[Tensor, "*dims"]:
-    """Message of a binary factor that fires if both links are true to one of them, given the message from the other:
-    log (1 + F q) / (1 + q). ``factor`` is F, if it is known to be moderate."""
-    if factor is not None and not graph.maximise:
-        if torch.is_grad_enabled() and (odds.requires_grad or factor.requires_grad):
-            return torch.log(torch.sigmoid(-odds) + torch.sigmoid(odds) * factor)
-        true = torch.sigmoid(odds).mul_(factor)
-        return torch.neg(odds).sigmoid_().add_(true).log_()  # in place: new memory is what takes time here
-    forced = odds == torch.inf
-    q = torch.where(forced, 0.0, odds)
-    return torch.where(forced, scores, graph.plus_one(q + scores) - graph.plus_one(q))
-
-
-def pair_log_z(
-    one: Float[Tensor, "*dims"], other: Float[Tensor, "*dims"], scores: Float[Tensor, "*dims"], graph: Graph
-) -> Float[Tensor, "*dims"]:
-    """log of the sum over the four values of two links of such a factor."""
-    (f, t), (g, u) = weights(one), weights(other)
-    return graph.sum(torch.stack([f + g, t + g, f + u, t + u + scores]), 0)
+Sent = tuple[Messages, Tensor]
+"""New messages, and their sums for each link [3, B, N, N]."""
 
 
 class Factors(ABC):
@@ -234,9 +95,17 @@ class Factors(ABC):
     """What is scored, [B, ...], or None for hard constraints; -inf forbids."""
     read: Tensor | None = None
     """Which of the scores are ever read, once ``prepare`` was called."""
+    _near: tuple[Tensor | None, bool] = (None, False)
     _moderate: tuple[Tensor | None, Tensor | None] = (None, None)
     shared = False
     """Whether all sentences have the same scores, without a batch."""
+    listens = True
+    """Whether its messages depend on those that come in."""
+
+    @property
+    def hears_itself(self) -> bool:
+        """Whether several edges may lead to a variable, so that what is sent by one comes back by others."""
+        return type(self).spread is not Factors.spread
 
     @property
     def size(self) -> tuple[int | None, int | None, int | None]:
@@ -252,7 +121,7 @@ class Factors(ABC):
         """The same with scores in float64, 0 where they are never ``read``."""
         made = copy.copy(self)
         assert self.scores is not None
-        made.scores, made.read = torch.where(read, self.scores.double(), 0.0), read
+        made.scores, made.read = self.scores.to(torch.float64, copy=True).masked_fill_(~read, 0.0), read
         if can_validate(made.scores, None) and not float(made.scores.detach().sum()) < torch.inf:  # NaN or +inf
             wrong = (made.scores.isnan() | made.scores.isposinf()).nonzero()
             if len(wrong):
@@ -270,10 +139,23 @@ class Factors(ABC):
             return None
         of, found = self._moderate
         if of is not self.scores:
-            near = can_validate(self.scores, None) and not bool((self.scores.detach().abs() > _MODERATE).any())
-            found = torch.exp(self.scores) if near else None
+            found = torch.exp(self.scores) if self.is_moderate else None
             self._moderate = self.scores, found
         return found
+
+    @property
+    def is_moderate(self) -> bool:
+        """Whether values can be looked at, and no score is far from 0."""
+        of, near = self._near
+        if of is not self.scores and self.scores is not None:
+            near = can_validate(self.scores, None) and self.scores.numel() > 0
+            near = near and all(abs(float(x)) <= _MODERATE for x in self.scores.detach().aminmax())
+            self._near = self.scores, near
+        return near
+
+    def first(self, graph: Graph, damping: float) -> Messages:
+        """The messages to begin with, which are uniform."""
+        return self.spread(graph.zeros())
 
     def spread(self, values: Values) -> Messages:
         """The value of the variable at the end of each edge (a view)."""
@@ -287,6 +169,11 @@ class Factors(ABC):
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         """Messages r of (4) to the variables, given the messages q of (3) from them, on every edge; 0 on an edge
         without a factor. The message on an edge does not depend on what came in by it."""
+
+    def send(self, given: Given, graph: Graph) -> Sent | None:
+        """The new messages, and their sums for each link, by one kernel; None where there is none, and ``propagate``
+        does it."""
+        return None
 
     @abstractmethod
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
@@ -320,8 +207,8 @@ class Factors(ABC):
         """The factors of some of the sentences: of ``scores`` and ``read``, unless they are shared."""
         made = copy.copy(self)
         if not self.shared:
-            made.scores = None if self.scores is None else self.scores[sentences]
-            made.read = None if self.read is None else self.read[sentences]
+            made.scores = None if self.scores is None else _rows(self.scores, sentences)
+            made.read = None if self.read is None else _rows(self.read, sentences)
         return made
 
     def temper(self, beta: float) -> Self:
@@ -330,6 +217,13 @@ class Factors(ABC):
         if self.scores is not None:
             made.scores = self.scores * beta
         return made
+
+
+def _rows(x: Tensor, at: Int[Tensor, " S"]) -> Tensor:
+    """Some rows, from the first to the last; a view where none is left out and values can be looked at."""
+    if len(at) and can_validate(at, None) and int(at[-1]) - int(at[0]) == len(at) - 1:
+        return x.narrow(0, int(at[0]), len(at))
+    return x[at]
 
 
 class ThirdNode(Factors):

@@ -9,17 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import (
-    Factors,
-    Graph,
-    Messages,
-    ThirdNode,
-    Values,
-    one_of,
-    pair_log_z,
-    pair_message,
-    weights,
-)
+from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Sent, ThirdNode, Values
+from gpuparse.ops.plain.links import one_of, pair_log_z, pair_message, parted, weights
 from gpuparse.ops.plain.semiring import NEG_INF
 from gpuparse.structures.trees import as_arcs, as_integers, as_scores, can_validate
 
@@ -41,8 +32,15 @@ class Link(Factors):
     def __init__(self, arcs: Float[Tensor, "B N N"]) -> None:
         self.scores: Tensor = as_arcs(arcs)
 
+    listens = False
+
     def prepare(self, graph: Graph) -> Link:
         return self.masked(graph.links)
+
+    def send(self, given: Given, graph: Graph) -> Sent | None:
+        if given.damping > 0:
+            return None
+        return (self.scores,), torch.stack(parted(self.scores))  # also of sentences that are frozen
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (self.scores,)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values
-from gpuparse.ops.plain.semiring import NEG_INF
+from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Values
+from gpuparse.ops.plain.links import damp, freeze, join, parted
 from gpuparse.structures.trees import can_validate
 
 
@@ -18,9 +20,10 @@ from gpuparse.structures.trees import can_validate
 class Total:
     """The sum of all messages to each variable: of the finite ones, and how many are -inf and +inf."""
 
-    finite: Values
-    minus: Values
-    plus: Values | None  # None: no message is infinite
+    links: Float[Tensor, "3 B N N"]
+    tags: Float[Tensor, "3 B n T"] | None = None
+    is_finite: bool = False
+    """Whether no message is infinite, for sure."""
 
     @staticmethod
     def part(family: Factors, messages: Messages, graph: Graph) -> Total:
@@ -28,61 +31,55 @@ class Total:
         if can_validate(messages[0], None):
             found = family.collect(messages, graph)
             if bool(found.links.isfinite().all()) and (found.tags is None or bool(found.tags.isfinite().all())):
-                return Total(found, graph.zeros(), None)
-        infinite = [m.isinf() for m in messages]
-        finite = tuple(torch.where(x, 0.0, m) for x, m in zip(infinite, messages, strict=True))
-        minus = tuple((m == NEG_INF).to(m.dtype) for m in messages)
-        plus = tuple((m == torch.inf).to(m.dtype) for m in messages)
-        return Total(*(family.collect(m, graph) for m in (finite, minus, plus)))
+                return Total.of([found, graph.zeros(), graph.zeros()], is_finite=True)
+        each = zip(*(parted(message) for message in messages), strict=True)
+        return Total.of([family.collect(x, graph) for x in each])
+
+    @staticmethod
+    def of(parts: Sequence[Values], *, is_finite: bool = False) -> Total:
+        """The finite ones, and how many are -inf and +inf."""
+        tags = [x.tags for x in parts if x.tags is not None]
+        return Total(torch.stack([x.links for x in parts]), torch.stack(tags) if len(tags) == 3 else None, is_finite)
 
     @staticmethod
     def add(parts: Sequence[Total], graph: Graph) -> Total:
         """The sum of the families' parts. What is no variable is false."""
-        outside = (~graph.links).double()
-        finite = graph.zeros()
-        minus, plus = Values(outside, finite.tags), graph.zeros()
-        for part in parts:
-            finite = finite + part.finite
-            if part.plus is not None:
-                minus, plus = minus + part.minus, plus + part.plus
-        return Total(finite, minus, plus)
+        tags = [part.tags for part in parts if part.tags is not None]
+        none = graph.zeros().tags
+        if none is not None and not tags:
+            tags = [torch.stack([none] * 3)]
+        return Total(
+            _sum([graph.outside, *(part.links for part in parts)]),
+            _sum(tags) if tags else None,
+        )
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether no message is infinite, for sure."""
-        return self.plus is None
+    @cached_property
+    def each(self) -> list[Values]:
+        """The finite sums and both counts."""
+        return [Values(self.links[k], None if self.tags is None else self.tags[k]) for k in range(3)]
 
     @cached_property
     def values(self) -> Values:
         """The beliefs of (5): log-odds of links, log weights of tags."""
-        tags = None
-        if self.finite.tags is not None and self.minus.tags is not None:
-            tags = _join(self.finite.tags, self.minus.tags, torch.zeros_like(self.minus.tags))
-        assert self.plus is not None
-        return Values(_join(self.finite.links, self.minus.links, self.plus.links), tags)
+        return Values(join(*self.links.unbind()), None if self.tags is None else join(*self.tags.unbind()))
 
     @property
     def impossible(self) -> Tensor:
         """Sentences [B] with a variable that has no value left."""
-        assert self.plus is not None
-        found = ((self.minus.links > 0) & (self.plus.links > 0)).flatten(1).any(1)
-        if self.minus.tags is not None:
-            found = found | (self.minus.tags > 0).all(2).any(1)
+        found = ((self.links[1] > 0) & (self.links[2] > 0)).flatten(1).any(1)
+        if self.tags is not None:
+            found = found | (self.tags[1] > 0).all(2).any(1)
         return found
 
     def without(self, family: Factors, own: Messages, *, finite: bool = False) -> Messages:
         """The messages (3) to a family: everything but what its own edge said (``finite``: nothing infinite)."""
         if finite:
             return tuple(x - r for x, r in zip(family.spread(self.values), own, strict=True))
-        return tuple(_join(*parts) for parts in self._parts(family, own))
+        return tuple(join(*parts) for parts in self._parts(family, own))
 
     def select(self, at: Tensor) -> Total:
         """Some of the sentences."""
-
-        def pick(x: Tensor) -> Tensor:
-            return x[at]
-
-        return Total(self.finite.each(pick), self.minus.each(pick), None if self.plus is None else self.plus.each(pick))
+        return Total(self.links[:, at], None if self.tags is None else self.tags[:, at], self.is_finite)
 
     def demanded(self, family: Factors, own: Messages) -> Tensor:
         """Sum over a family's edges [B] of the finite part of messages that are +inf, which these cannot hold."""
@@ -93,27 +90,53 @@ class Total:
         return torch.stack(found).sum(0)
 
     def _parts(self, family: Factors, own: Messages) -> list[tuple[Tensor, Tensor, Tensor]]:
-        assert self.plus is not None
-        found = zip(*(family.spread(v) for v in (self.finite, self.minus, self.plus)), own, strict=True)
-        return [
-            (
-                finite - torch.where(r.isinf(), 0.0, r),
-                minus - (r == NEG_INF).to(r.dtype),
-                plus - (r == torch.inf).to(r.dtype),
-            )
-            for finite, minus, plus, r in found
-        ]
+        found = zip(*(family.spread(v) for v in self.each), own, strict=True)
+        return [(finite - a, minus - b, plus - c) for finite, minus, plus, r in found for a, b, c in [parted(r)]]
 
 
-def _join(finite: Tensor, minus: Tensor, plus: Tensor) -> Tensor:
-    return torch.where(minus > 0, NEG_INF, torch.where(plus > 0, torch.inf, finite))
+def are_same(some: Sequence[Total], others: Sequence[Total]) -> bool:
+    """Whether these are the same objects."""
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
-def damp(old: Messages, new: Messages, share: float) -> Messages:
-    """New messages with a share of the old ones; infinite ones are not mixed."""
-    if share == 0:
-        return new
-    return tuple(
-        torch.where(a.isinf() | b.isinf(), b, share * torch.where(a.isinf(), 0.0, a) + (1 - share) * b)
-        for a, b in zip(old, new, strict=True)
-    )
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What a family has made its messages of: a temperature, and what the other families had said."""
+
+    beta: float
+    others: list[Total]
+
+    def is_like(self, other: Heard | None) -> bool:
+        """Whether nothing has changed."""
+        return other is not None and self.beta == other.beta and are_same(self.others, other.others)
+
+    def of(self, said: Sequence[Total], some: Sequence[Total]) -> Heard | None:
+        """The same of some sentences, if it is among what families have ``said``."""
+        now = {id(a): b for a, b in zip(said, some, strict=True)}
+        each = [now.get(id(x)) for x in self.others]
+        return Heard(self.beta, [x for x in each if x is not None]) if None not in each else None
+
+
+def _sum(each: Sequence[Tensor]) -> Tensor:
+    """Their sum: in two launches on a GPU; on a CPU one by one, for stacking them would take longer than that."""
+    if len(each) == 1 or not can_validate(each[0], None):
+        return each[0] if len(each) == 1 else torch.stack(list(each)).sum(0)
+    return functools.reduce(Tensor.add_, each[2:], each[0] + each[1])
+
+
+def send(
+    family: Factors,
+    total: Total,
+    own: Messages,
+    part: Total,
+    frozen: Bool[Tensor, " B"] | None,
+    damping: float,
+    graph: Graph,
+) -> tuple[Messages, Total]:
+    """A family's new messages and their sums, given all messages, its own ones and their sums."""
+    sent = family.send(Given(total.links, own, frozen, damping), graph)
+    if sent is not None:
+        return sent[0], Total(sent[1])
+    new = family.propagate(total.without(family, own, finite=part.is_finite), graph)
+    messages = tuple(freeze(a, damp(a, b, damping), frozen) for a, b in zip(own, new, strict=True))
+    return messages, Total.part(family, messages, graph)

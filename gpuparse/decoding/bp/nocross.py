@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import Graph, Messages, ThirdNode, one_of, ratio, safe_log, to_one_of, weights
+from gpuparse.decoding.bp.graph import Graph, Messages, ThirdNode
+from gpuparse.ops.plain.links import one_of, ratio, safe_log, to_one_of, weights
 from gpuparse.ops.plain.semiring import NEG_INF
 from gpuparse.structures.trees import as_arcs
 

@@ -6,20 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpuparse import ops
 from gpuparse.decoding.bp.grand import dense
-from gpuparse.decoding.bp.graph import (
-    Factors,
-    Graph,
-    Messages,
-    ThirdNode,
-    pair_log_z,
-    pair_message,
-    ratio,
-    safe_log,
-    weights,
-)
+from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Sent, ThirdNode
 from gpuparse.decoding.parts import Parts, legal_triples
-from gpuparse.ops.plain.semiring import NEG_INF
+from gpuparse.ops.plain import bp_children
+from gpuparse.ops.plain.links import pair_log_z, pair_message, weights
 from gpuparse.structures.trees import as_arcs
 
 
@@ -80,7 +72,6 @@ class ChildSequence(Factors):
         if last is not None and last.shape != scores.shape[:3]:
             raise ValueError(f"last must have shape {list(scores.shape[:3])} to fit siblings, got {list(last.shape)}")
         again = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)[:, None, :]
-        self._mirrored: tuple[Tensor, Tensor] = (scores, scores)  # the last F that came, and what was made of it
         self.scores: Tensor = torch.where(again, 0.0 if last is None else last[..., None].to(scores.dtype), scores)
 
     def prepare(self, graph: Graph) -> ChildSequence:
@@ -88,84 +79,19 @@ class ChildSequence(Factors):
         read = legal_triples("siblings", graph.lengths, graph.nodes) | (again & graph.links[..., None])
         return self.masked(read)
 
+    def send(self, given: Given, graph: Graph) -> Sent | None:
+        totals, (own,), frozen, damping = given
+        if not ops.bp.takes(totals, "bp_children"):
+            return None
+        message, part = ops.bp.children(totals, own, self.scores, frozen, graph.lengths, graph.maximise, damping)
+        return (message,), part
+
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
-        factor = None if graph.maximise else self.moderate()
-        if factor is not None:
-            return self._propagate_moderate(incoming[0], factor, graph)
-        false, true, scores, last = self._sides(incoming[0])
-        before, reach = self._forward(false, true, scores, graph)
-        N = graph.nodes
-        after = last  # [2B, h, c]: what can come after place j if c is the last child up to there
-        odds = []
-        for j in range(N - 1, 0, -1):
-            f, t, here = false[:, :, j, None], true[:, :, j, None], after[:, :, j]
-            after = after[:, :, :j]
-            odds.append(ratio(reach[j] + here, graph.sum(before[j] + after, 2)))
-            after = graph.add(after + f, scores[:, :, :j, j] + t + here[..., None])
-        return self._joined(odds, graph)
-
-    def _propagate_moderate(self, odds: Float[Tensor, "B N N"], F: Float[Tensor, "B N N N"], graph: Graph) -> Messages:
-        """The same sums without logs; each place's are divided by their total."""
-        N = graph.nodes
-        q = torch.cat([odds, odds.flip(1, 2)]).transpose(1, 2)  # [2B, m, h]
-        node = torch.arange(N, device=q.device)
-        q = torch.where(node[:, None] > node, q, NEG_INF)
-        false, true = torch.sigmoid(-q), torch.sigmoid(q)
-        if self._mirrored[0] is not F:
-            self._mirrored = F, torch.cat([F, F.flip(1, 2, 3)]).permute(0, 3, 1, 2).contiguous()
-        factor = self._mirrored[1]  # [2B, m, h, s]
-        after = factor.diagonal(0, 1, 2).transpose(1, 2)  # ``last``, [2B, h, c]
-        start = (node == 0).to(q.dtype).expand(q.shape[0], N)
-        sums, reach = [start[..., :0], start[..., None]], [start]
-        for j in range(1, N):
-            way = (sums[j] * factor[:, j, :, :j]).sum(2)
-            new = torch.where(node == j, 1.0, way * true[:, j])
-            both = torch.cat([sums[j] * false[:, j, :, None], new[..., None]], 2)
-            total = both.detach().sum(2, keepdim=True)
-            reach.append(way)
-            sums.append(both / torch.where(total > 0, total, 1.0))
-        odds_out = []
-        for j in range(N - 1, 0, -1):
-            here, after = after[:, :, j], after[:, :, :j]
-            odds_out.append(ratio(safe_log(reach[j] * here), safe_log((sums[j] * after).sum(2))))
-            after = after * false[:, j, :, None] + factor[:, j, :, :j] * (true[:, j] * here)[..., None]
-            total = after.detach().sum(2, keepdim=True)
-            after = after / torch.where(total > 0, total, 1.0)
-        return self._joined(odds_out, graph)
-
-    def _joined(self, odds: list[Float[Tensor, "B2 N"]], graph: Graph) -> Messages:
-        """The messages of both sides, given those to places N - 1, ..., 1 of ``_sides``."""
-        right, left = torch.stack([*odds, torch.zeros_like(odds[0])][::-1], 2).chunk(2)
-        node = torch.arange(graph.nodes, device=right.device)
-        found = torch.where(node > node[:, None], right, left.flip(1, 2))
-        return (torch.where(graph.links, found, 0.0),)
+        q = incoming[0]
+        sent = self.send(Given(ops.bp.as_totals(q), (torch.zeros_like(q),)), graph)
+        return (bp_children.propagate(q, self.scores, graph),) if sent is None else sent[0]
 
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
-        false, true, scores, last = self._sides(incoming[0])
-        before, _ = self._forward(false, true, scores, graph)
-        right, left = graph.sum(before[-1] + last, 2).sum(1).chunk(2)
-        return right + left
-
-    def _sides(self, odds: Float[Tensor, "B N N"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Right sides, then left sides as in a mirror: weights of false and true [2B, h, m], scores and ``last``."""
-        s = self.scores
-        q, scores = torch.cat([odds, odds.flip(1, 2)]), torch.cat([s, s.flip(1, 2, 3)])
-        node = torch.arange(q.shape[1], device=q.device)
-        q = torch.where(node > node[:, None], q, NEG_INF)
-        return *weights(q), scores, scores.diagonal(0, 1, 3).transpose(1, 2)
-
-    def _forward(
-        self, false: Tensor, true: Tensor, scores: Tensor, graph: Graph
-    ) -> tuple[list[Float[Tensor, "B2 N j"]], list[Float[Tensor, "B2 N"]]]:
-        """For each place j: the sums over all children before it by the last of them, c < j (c = h: none so far); and
-        the sum over these of going on to j."""
-        N = graph.nodes
-        node = torch.arange(N, device=false.device)
-        start = torch.where(node == 0, 0.0, torch.full_like(false[:, :, 0], NEG_INF))
-        sums, reach = [start[..., :0], start[..., None]], [start]
-        for j in range(1, N):
-            way = graph.sum(sums[j] + scores[:, :, :j, j], 2)
-            new = torch.where(node == j, 0.0, way + true[:, :, j])
-            reach.append(way)
-            sums.append(torch.cat([sums[j] + false[:, :, j, None], new[..., None]], 2))
-        return sums, reach
+        if graph.maximise or not ops.bp.takes(incoming[0], "bp_children"):
+            return bp_children.log_z(incoming[0], self.scores, graph)
+        return ops.bp.children_sum(incoming[0], self.scores, graph.lengths)

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values, ratio, weights
+from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Values
+from gpuparse.ops.plain.links import ratio, weights
 from gpuparse.ops.plain.semiring import NEG_INF
 from gpuparse.structures.tags import as_unary
 from gpuparse.structures.trees import as_scores
@@ -21,6 +22,8 @@ def _normal(log_weights: Float[Tensor, "*dims T"], graph: Graph) -> Float[Tensor
 
 class _EachTag(Factors):
     """Families with one edge to each tag and none to links: messages [B, n, T]."""
+
+    hears_itself = False
 
     def spread(self, values: Values) -> Messages:
         assert values.tags is not None

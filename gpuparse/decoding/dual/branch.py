@@ -12,19 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from gpuparse.decoding.dual.decomposition import (
-    Agreement,
-    DualDecomposition,
-    Found,
-    Oracle,
-    Primal,
-    Rounding,
-    Structures,
-)
+from gpuparse.decoding.dual.agreement import Agreement, Found, Oracle, Primal, Structures
+from gpuparse.decoding.dual.decomposition import DualDecomposition
 
 AT_ONCE = 64  # nodes that are solved side by side
 ITERATIONS = 100  # for a node: what takes longer is worth two smaller ones
@@ -190,17 +184,16 @@ class _DualSearch:
             return
         _, group, place = best
         without, only = forbidden[group].clone(), forbidden[group].clone()
-        index = torch.unravel_index(torch.tensor(place, device=without.device), without.shape)
+        index = tuple(int(i) for i in np.unravel_index(place, without.shape))
         without[index] = True
-        line = list(index)
-        line[self.groups.axis[group]] = slice(None)  # type: ignore[call-overload]
+        line: list[int | slice] = [*index]
+        line[self.groups.axis[group]] = slice(None)
         only[tuple(line)] = True
         only[index] = False
         penalties = [{name: u[row] for name, u in of_oracle.items()} for of_oracle in found.penalties]
-        where = tuple(int(x) for x in index)
         for mask, has in ((only, True), (without, False)):
             self.number += 1
-            step = Branch((*branch.path, (group, where, has)), branch.least)
+            step = Branch((*branch.path, (group, index, has)), branch.least)
             heapq.heappush(self.open[b], Node(-bound, self.number, {**forbidden, group: mask}, penalties, step))
 
     def round(self) -> bool:
@@ -259,9 +252,6 @@ class _DualSearch:
             {name: torch.stack([node.penalties[o][name] for _, node in chosen]) for name in chosen[0][1].penalties[o]}
             for o in range(len(oracles))
         ]
-        rounding: Rounding | None = None
-        if (of_whole := self.owner.rounding) is not None:
-            rounding = lambda score, some: of_whole(score, rows[some])  # noqa: E731
         again = DualDecomposition(
             oracles,
             agree=list(self.owner.sharing),
@@ -269,7 +259,7 @@ class _DualSearch:
             step=self.owner.step,
             iterations=min(self.owner.iterations, ITERATIONS),
             tolerance=self.owner.tolerance,
-            rounding=rounding,
+            rounding=None if self.owner.rounding is None else self.owner.rounding.take(rows),
             keep=self.owner.keep,
         )
         return again.run(begin, enough=self.score[rows])

@@ -11,15 +11,17 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from gpuparse.decoding.dual.agreement import Agreement
 from gpuparse.decoding.dual.branch import TREES, Branch, tighten
-from gpuparse.decoding.dual.decomposition import Agreement, DualDecomposition
+from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.horizon import Near, Whole
 from gpuparse.decoding.dual.oracles import HeadAutomata
 from gpuparse.decoding.dual.parsing import second_order
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import legal_pairs, legal_triples
-from gpuparse.decoding.ppc.batch import Warm, parse_price_cut
+from gpuparse.decoding.ppc.batch import parse_price_cut
+from gpuparse.decoding.ppc.work import Warm
 from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.scores import Scores
 

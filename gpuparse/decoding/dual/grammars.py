@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from gpuparse.decoding.dual.decomposition import Found
+from gpuparse.decoding.dual.agreement import Found
 from gpuparse.decoding.dual.oracles import OfTensors, arc_indicators, tag_indicators
 from gpuparse.distributions import ConstituencyTrees, LexicalizedTrees
 from gpuparse.structures.constituents import score_of, tags_of

@@ -14,15 +14,16 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding import certificates
+from gpuparse.decoding.dual.agreement import Agreement, Rounding
 from gpuparse.decoding.dual.branch import Branch
-from gpuparse.decoding.dual.decomposition import Agreement, DualDecomposition, Rounding
+from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata
 from gpuparse.decoding.dual.parsing import dense_parts
 from gpuparse.decoding.ilp.second_order import upper_bound
-from gpuparse.decoding.parts import legal_pairs
 from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
+from gpuparse.structures.masks import arc_mask
 
 Each = Float64[Tensor, " B"]
 REACH = 2.0**13  # the horizon is so many times as far away as the best tree that is known
@@ -54,7 +55,7 @@ class Whole:
     def of(cls, scores: Scores) -> Whole:
         arcs = scores.fold_labels().arcs.detach().double()
         lengths, pairs = scores.lengths, dict(zip(scores.second_order, scores.parts, strict=True))
-        read = legal_pairs("siblings", 0, lengths, arcs.shape[1])
+        read = arc_mask(lengths, arcs.shape[1])
         over: dict[str, Tensor] = {kind: upper_bound(parts) for kind, parts in pairs.items()}
         total = torch.where(read, sum(over.values(), arcs), -torch.inf)
         best, top = (_finite(x.amax(1)) for x in (total, torch.where(read, arcs, -torch.inf)))
@@ -184,23 +185,14 @@ class Near:
         return _ldexp((self.whole.best - self.whole.top).sum(1) - NEARER * self.horizon / REACH, self.power)
 
     def rounding(self) -> Rounding:
-        """What the value of a tree may be off, and a bound beside it, given the numbers of the sentences, if parts that
-        are as far away as the tree can matter."""
-        whole = self.whole
+        """What the value of a tree may be off, and a bound beside it."""
+        whole, N = self.whole, self.whole.best.shape[1]
         shared = _ldexp(whole.best.abs().sum(1), self.power)
         most = _ldexp((whole.best - whole.top).sum(1), self.power)
         moved = torch.stack([x.abs() for x in whole.over.values()]).sum(0)
-        total, moved = _ldexp(whole.total, self.power), _ldexp(moved, self.power)
-        N, coarse = whole.best.shape[1], self.horizon > whole.range
-
-        def off(value: Each, rows: Int64[Tensor, " K"]) -> Each:
-            distance = torch.where(value.isfinite(), (most[rows] - value).abs(), 0.0)
-            near = total[rows] >= -distance[:, None, None]
-            size = shared[rows] + torch.where(near, moved[rows], 0.0).amax(1).sum(1)
-            off = certificates.rounding(1, size) + certificates.rounding(N, distance)
-            return torch.where((distance < 2.0**-RANGE) & coarse[rows], -torch.inf, off)
-
-        return off
+        of_each = [torch.full_like(most, certificates.rounding(terms, 1.0)) for terms in (0, 1, N)]
+        numbers = torch.stack([*of_each, most, shared, (self.horizon > whole.range).double()], 1)
+        return Rounding(numbers, _ldexp(whole.total, self.power), _ldexp(moved, self.power))
 
 
 def _nearest(away: Tensor, which: Tensor) -> Each:

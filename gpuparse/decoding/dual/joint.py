@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from gpuparse.decoding.dual.decomposition import DualDecomposition, Found, Structures
+from gpuparse.decoding.dual.agreement import Found, Structures
+from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
 from gpuparse.decoding.dual.oracles import SecondOrderOracle, TaggerOracle, TreeOracle
 from gpuparse.decoding.dual.parsing import dense_parts, scaled

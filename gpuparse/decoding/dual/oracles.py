@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from gpuparse.decoding.dual.decomposition import Found
+from gpuparse.decoding.dual.agreement import Found
 from gpuparse.distributions import SecondOrderTrees, TrigramChains
 from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.ops.automata import automata

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from gpuparse.decoding.dual.decomposition import DualDecomposition, Found, Rounding, Structures
+from gpuparse.decoding.dual.agreement import Found, Rounding, Rows, Said, Structures
+from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata, TreeOracle
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parts import Parts, legal_triples
 from gpuparse.decoding.scores import Scores
+from gpuparse.ops import MATRIX_TREE
+from gpuparse.ops.automata import Before, automata
+from gpuparse.ops.multipliers import readings
 
 SHARE = 0.5  # of the arcs' scores that the automata have
 
@@ -51,7 +56,7 @@ def second_order(
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
     trees = TreeOracle(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
-    automata = HeadAutomata(scaled(arcs, share), lengths, siblings, grandparents, single_root)
+    stars = HeadAutomata(scaled(arcs, share), lengths, siblings, grandparents, single_root)
     detached = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
 
     def primal(found: Sequence[Found], rows: Int64[Tensor, " K"]) -> tuple[Structures, Float64[Tensor, " K"]]:
@@ -59,7 +64,36 @@ def second_order(
         return {"heads": heads}, detached.take(rows).total(heads)
 
     options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": rounding, "keep": keep}
-    return DualDecomposition([trees, automata], primal=primal, **options)
+    return DualDecomposition([trees, stars], primal=primal, together=TreesAndStars(trees, stars, arcs), **options)
+
+
+@dataclass
+class TreesAndStars:
+    """Spanning trees and head automata, asked at once; and the scores of arcs that both have together. Stars whose
+    penalties are those of the last call are not looked for again."""
+
+    trees: TreeOracle
+    stars: HeadAutomata
+    arcs: Float64[Tensor, "B N N"]
+    before: Before | None = None
+
+    def ask(self, u: Float64[Tensor, "B T"]) -> Said:
+        trees, stars = self.trees, self.stars
+        pairs, lengths, root = (stars.siblings, stars.grandparents), trees.lengths, trees.single_root
+        penalties = u.unflatten(1, (len(trees.names), 2, *self.arcs.shape[1:]))
+        scores, down, up = trees.arcs + penalties[:, 0, 0], stars.arcs + penalties[:, 0, 1], stars.up
+        if stars.grandparents is not None:
+            scores += penalties[:, 1, 0]
+            own = penalties[:, 1, 1]  # of one sentence it lies side by side already, and will change
+            up = own.clone(memory_format=torch.contiguous_format) if up is None else up + own
+        heads = MATRIX_TREE.argmax(scores, lengths, root)
+        found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)
+        self.before = Before(down, up, found)
+        says, values, score = readings(scores, self.arcs, *pairs, lengths, heads, found)
+        return Said(values, says, {"heads": heads}, score)
+
+    def take(self, rows: Rows) -> TreesAndStars:
+        return TreesAndStars(self.trees.take(rows), self.stars.take(rows), self.arcs[rows])
 
 
 def scaled(scores: Tensor, by: float) -> Tensor:

@@ -1,20 +1,25 @@
 """How far to go along the subgradient: per-sentence step sizes of dual decomposition.
 
 A rule is told, at every iteration, the value of the dual of each sentence and what is best so far, and says how long
-the step is; it keeps what it needs to know of each sentence, and forgets sentences that leave.
+the step is; it keeps what it needs to know of each sentence, and forgets sentences that leave. Kernels know the rules
+that are here, by their ``kind`` and ``state``; any other is asked for its ``size``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, final
 
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-Each = Float64[Tensor, " B"]
+from gpuparse.ops.plain import multipliers
+from gpuparse.ops.plain.multipliers import Each
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Step(Protocol):
@@ -29,6 +34,8 @@ class Step(Protocol):
         Args:
             dual: L(u) now; bound: the least so far; primal: the best score of a structure so far, -inf at first.
             norm: the square of the subgradient's length.
+
+        Sentences that are done may be among them; what is said of these does not matter.
         """
 
     def take(self, rows: Int64[Tensor, " K"]) -> Step:
@@ -47,32 +54,34 @@ def check_step(step: object) -> None:
 
 
 @dataclass(frozen=True)
-class Rises(ABC):
-    """Steps that shrink with t, how often L(u) rose from one iteration to the next."""
+class OfKernels(ABC):
+    """A rule that kernels know."""
 
-    first: float
-    rises: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    last: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-
-    def begin(self, sentences: int, device: torch.device) -> Step:
-        zero = torch.zeros(sentences, dtype=torch.float64, device=device)
-        return type(self)(self.first, zero, zero + torch.inf)
-
-    def take(self, rows: Int64[Tensor, " K"]) -> Step:
-        return type(self)(self.first, self.rises[rows], self.last[rows])
-
-    def size(self, dual: Each, bound: Each, primal: Each, norm: Each) -> Each:
-        self.rises.add_((dual > self.last).double())
-        self.last.copy_(dual)
-        return 2 * self.first * self.shrink(self.rises)  # of two oracles each goes half of the way
+    kind: ClassVar[int]
+    state: Float64[Tensor, "B 7"] = field(
+        default_factory=lambda: torch.zeros(0, multipliers.RULE, dtype=torch.float64), kw_only=True, repr=False
+    )
 
     @abstractmethod
-    def shrink(self, rises: Each) -> Each:
-        """The share of the first step."""
+    def first_state(self) -> tuple[float, ...]:
+        """That of every sentence."""
+
+    def begin(self, sentences: int, device: torch.device) -> Self:
+        state = torch.zeros(sentences, multipliers.RULE, dtype=torch.float64, device=device)
+        for column, number in zip(state.unbind(1), self.first_state(), strict=False):
+            column.fill_(number)
+        return replace(self, state=state)
+
+    def take(self, rows: Int64[Tensor, " K"]) -> Self:
+        return replace(self, state=self.state[rows])
+
+    def size(self, dual: Each, bound: Each, primal: Each, norm: Each) -> Each:
+        return multipliers.step_size(self.kind, self.state, dual, bound, primal, norm)
 
 
+@final
 @dataclass(frozen=True)
-class Halving(Rises):
+class Halving(OfKernels):
     """The paper's (Appendix B): first / 2^t, t being how often the dual rose.
 
     Example:
@@ -83,14 +92,16 @@ class Halving(Rises):
         [2.0, 1.0, 1.0, 0.5]
     """
 
+    kind = multipliers.HALVING
     first: float = 0.5
 
-    def shrink(self, rises: Each) -> Each:
-        return 2.0**-rises
+    def first_state(self) -> tuple[float, ...]:
+        return 0.0, torch.inf, self.first
 
 
+@final
 @dataclass(frozen=True)
-class Decreasing(Rises):
+class Decreasing(OfKernels):
     """That of Koo et al. (2010), less aggressive: first / (1 + t), t being how often the dual rose.
 
     Example:
@@ -101,14 +112,16 @@ class Decreasing(Rises):
         [2.0, 1.0, 1.0, 0.67]
     """
 
+    kind = multipliers.DECREASING
     first: float = 0.5
 
-    def shrink(self, rises: Each) -> Each:
-        return 1 / (1 + rises)
+    def first_state(self) -> tuple[float, ...]:
+        return 0.0, torch.inf, self.first
 
 
+@final
 @dataclass(frozen=True)
-class Polyak:
+class Polyak(OfKernels):
     """The running gap over the squared length of the subgradient, times a factor that shrinks where the bound has not
     fallen for some iterations, or the dual rises above where it began.
 
@@ -125,33 +138,11 @@ class Polyak:
         tensor([True])
     """
 
+    kind = multipliers.POLYAK
     factor: float = 2.0
     patience: int = 20
     shrink: float = 0.9
     guess: float = 0.1
-    factors: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    waited: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    least: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    start: Each = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
-    def _with(self, factors: Each, waited: Each, least: Each, start: Each) -> Polyak:
-        return Polyak(self.factor, self.patience, self.shrink, self.guess, factors, waited, least, start)
-
-    def begin(self, sentences: int, device: torch.device) -> Polyak:
-        zero = torch.zeros(sentences, dtype=torch.float64, device=device)
-        return self._with(zero + self.factor, zero.clone(), zero + torch.inf, zero + torch.inf)
-
-    def take(self, rows: Int64[Tensor, " K"]) -> Polyak:
-        return self._with(*(x[rows] for x in (self.factors, self.waited, self.least, self.start)))
-
-    def size(self, dual: Each, bound: Each, primal: Each, norm: Each) -> Each:
-        self.start.copy_(torch.where(self.start == torch.inf, dual, self.start))
-        fell = bound < self.least
-        self.least.copy_(torch.minimum(self.least, bound))
-        self.waited.copy_(torch.where(fell, 0.0, self.waited + 1))
-        cut = (self.waited >= self.patience) | (dual > self.start)
-        self.factors.mul_(torch.where(cut, self.shrink, 1.0))
-        self.waited.mul_((~cut).double())
-        gap = torch.where(primal > -torch.inf, dual - primal, self.guess * torch.where(dual == 0, 1.0, dual.abs()))
-        moves = (norm > 0) & gap.isfinite()  # else there is nowhere to go, or nothing to find
-        return torch.where(moves, self.factors * gap.clamp(min=0) / norm, 0.0)
+    def first_state(self) -> tuple[float, ...]:
+        return self.factor, 0.0, torch.inf, torch.inf, self.patience, self.shrink, self.guess

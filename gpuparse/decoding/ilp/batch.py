@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,11 +17,13 @@ from gpuparse.decoding.ilp.check import as_constraints, violates
 from gpuparse.decoding.ilp.constrained import Constrained
 from gpuparse.decoding.ilp.constraints import Constraint, Projective, Words
 from gpuparse.decoding.ilp.search import best_constrained
-from gpuparse.decoding.ilp.second_order import PairScores, upper_bound
+from gpuparse.decoding.ilp.second_order import Doubles, Ints, PairScores, ScoreTriples, upper_bound
 from gpuparse.decoding.parse import Parse
+from gpuparse.decoding.parts import Parts, TakenParts
 from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.scores import Scores
 from gpuparse.system.quote import quoted
+from gpuparse.system.transfer import to_device, to_host
 
 COUNTS = ("solved", "infeasible", "variables", "rows", "branched")
 
@@ -109,31 +112,22 @@ def solve_batch(
     certificate; where there is no tree at all, heads and labels of -1. Waits for the device, and solves on the CPU.
     """
     always: list[Constraint] = [Projective()] if projective else []
-    easy = upper_bound_scores(scores)
     families = [parts for parts in (scores.grandparents, scores.siblings) if parts is not None]
-    most = [upper_bound(parts).cpu().numpy() for parts in families]
     broken = violates([*constraints, *always], words, first.heads, first.labels)
     todo = (first.heads[:, 1] >= 0) & broken if final else first.certified & (broken | bool(families))
-    best = _Best(first, todo, scores)
-    for b in todo.nonzero()[:, 0].tolist():
-        nodes = slice(int(scores.lengths[b]) + 1)
-        table = easy.arcs[b, nodes, nodes].detach().double().cpu()[..., None]
-        sizes = scores.arcs[b, nodes, nodes].detach().double().cpu()[..., None].abs()
-        for m in most:
-            sizes = sizes + torch.from_numpy(m[b, nodes, nodes])[..., None].abs()
-        if scores.labels is not None:
-            table = table + scores.labels[b, nodes, nodes].detach().double().cpu()
-            sizes = sizes + scores.labels[b, nodes, nodes].detach().double().cpu().abs()
-        named = torch.zeros_like(best.heads) if best.labels is None else best.labels
-        start = (best.heads[b, nodes].tolist(), named[b, nodes].tolist())
-        second = [PairScores(parts, b, m[b, nodes, nodes]) for parts, m in zip(families, most, strict=True)]
+    best = _Best(first, todo)
+    asked = _Asked(scores, families, best.todo)
+    for b in best.todo:
+        nodes = slice(len(words[b].forms))
+        table, sizes, second = asked.sentence(b, nodes)
+        named = np.zeros_like(best.heads) if best.labels is None else best.labels
         solve = partial(
             best_constrained,
-            table.numpy(),
+            table,
             words[b],
             seconds=time_limit,
-            start=start,
-            sizes=sizes.numpy(),
+            start=(best.heads[b, nodes].tolist(), named[b, nodes].tolist()),
+            sizes=sizes,
             **how,
         )
         answer = tree = solve(constraints=[*constraints, *always], parts=second)
@@ -146,21 +140,73 @@ def solve_batch(
                     raise ValueError(f"{parts} of sentence {b}: every tree has a forbidden part; allow more of them")
                 continue
         best.enter(b, nodes, answer, tree)
-    return best.parse(scores)
+    return best.parse(scores, first)
+
+
+class _Asked:
+    """The scores of the sentences that need a program, on the host: from another device they come at once, all pairs
+    scored."""
+
+    def __init__(self, scores: Scores, families: Sequence[Parts], todo: Sequence[int]) -> None:
+        self._families, self._place = families, {b: place for place, b in enumerate(todo)}
+        self._far = scores.arcs.device.type != "cpu"
+        if not todo:
+            return
+        (rows,) = to_device([np.array(todo, dtype=np.int64)], scores.arcs.device)
+        most = [upper_bound(parts)[rows] for parts in families]
+        labels = [] if scores.labels is None else [scores.labels[rows]]
+        with torch.no_grad():
+            dense = [TakenParts(parts, rows).dense() for parts in families] if self._far else []
+        found = to_host(upper_bound_scores(scores).arcs[rows], scores.arcs[rows], *labels, *most, *dense)
+        self._easy, self._arcs, *rest = found
+        self._labels = rest.pop(0) if labels else None
+        self._most, self._dense = rest[: len(most)], rest[len(most) :]
+
+    @np.errstate(over="ignore", invalid="ignore")  # sizes that are not finite prove nothing
+    def sentence(self, b: int, nodes: slice) -> tuple[Doubles, Doubles, list[PairScores]]:
+        """Scores of its labelled arcs as if pairs were the best that they can be, how large the numbers are of which
+        they are sums, both [N, N, L], and its pairs."""
+        k = self._place[b]
+        own = k, nodes, nodes
+        table = self._easy[own].astype(np.float64)[..., None]
+        sizes = np.abs(self._arcs[own].astype(np.float64))[..., None]
+        for m in self._most:
+            sizes = sizes + np.abs(m[own])[..., None]
+        if self._labels is not None:
+            table, sizes = table + self._labels[own], sizes + np.abs(self._labels[own].astype(np.float64))
+        pairs = enumerate(zip(self._families, self._most, strict=True))
+        return table, sizes, [PairScores(parts.kind, self._score(i, b), m[own]) for i, (parts, m) in pairs]
+
+    def _score(self, family: int, b: int) -> ScoreTriples:
+        if self._far:
+            dense = self._dense[family][self._place[b]]
+            return lambda i, j, k: dense[i, j, k].astype(np.float64)
+        parts = self._families[family]
+
+        def score(i: Ints, j: Ints, k: Ints) -> Doubles:
+            found = parts.score(*map(torch.from_numpy, (np.full_like(i, b), i, j, k)))
+            return found.detach().double().numpy()
+
+        return score
 
 
 class _Best:
-    """What is known of the sentences of a batch: of those that are solved what came of it, of the others the first."""
+    """What is known of the sentences of a batch, on the host: of those that are solved what came of it, of the others
+    the first."""
 
-    def __init__(self, first: Parse, todo: Tensor, scores: Scores) -> None:
-        self.heads, self.bound, self.iterations = first.heads.clone(), first.bound.clone(), first.iterations.clone()
-        self.labels = None if first.labels is None else first.labels.clone()
-        self.certified = first.certified & ~todo
-        self.stats = first.stats | {name: torch.zeros_like(scores.lengths) for name in COUNTS}
-        self.penalty = self.stats["penalty"] = torch.zeros_like(first.bound)
-        self.remarks = {b: text for b, text in first.remarks.items() if not todo[b]}
+    def __init__(self, first: Parse, todo: Tensor) -> None:
+        labels = [] if first.labels is None else [first.labels]
+        given = todo, first.heads, first.bound, first.iterations, first.certified, *labels
+        solve, *known = (x.copy() for x in to_host(*given))
+        self.heads, self.bound, self.iterations, self.certified, *named = known
+        self.labels = named[0] if named else None
+        self.todo: list[int] = np.nonzero(solve)[0].tolist()
+        self.certified &= ~solve
+        self.counts = {name: np.zeros(len(solve), dtype=np.int64) for name in COUNTS}
+        self.penalty = np.zeros_like(self.bound)
+        self.remarks = {b: text for b, text in first.remarks.items() if not solve[b]}
         leaves = {} if first.proof is None else first.proof.leaves
-        self.leaves: dict[int, tuple[ProofLeaf, ...]] = {b: own for b, own in leaves.items() if not todo[b]}
+        self.leaves: dict[int, tuple[ProofLeaf, ...]] = {b: own for b, own in leaves.items() if not solve[b]}
 
     def enter(self, b: int, nodes: slice, answer: Constrained, tree: Constrained) -> None:
         """What was found for a sentence: its answer under constraints, and the tree that it gets."""
@@ -169,16 +215,16 @@ class _Best:
         self.bound[b] = math.inf if impossible else min(float(self.bound[b]), answer.bound)
         counts = (1, int(impossible), answer.variables, answer.rows, answer.branched)
         for name, count in zip(COUNTS, counts, strict=True):
-            self.stats[name][b] = count
+            self.counts[name][b] = count
         self.penalty[b] = answer.penalty
         if (remark := answer.remark) is not None:
             self.remarks[b] = remark
         if answer.leaves:
             self.leaves[b] = answer.leaves
         if tree.heads is not None and tree.labels is not None:
-            self.heads[b, nodes] = torch.tensor(tree.heads, device=self.heads.device)
+            self.heads[b, nodes] = tree.heads
             if self.labels is not None:
-                self.labels[b, nodes] = torch.tensor(tree.labels, device=self.heads.device)
+                self.labels[b, nodes] = tree.labels
 
     def without_tree(self, b: int, answer: Constrained) -> None:
         """A sentence for which there is no tree, under constraints or not."""
@@ -186,17 +232,20 @@ class _Best:
         if self.labels is not None:
             self.labels[b] = -1
 
-    def parse(self, scores: Scores) -> Parse:
+    def parse(self, scores: Scores, first: Parse) -> Parse:
         """All of it."""
+        labels = [] if self.labels is None else [self.labels]
+        given = [self.heads, self.bound, self.iterations, self.certified, self.penalty, *self.counts.values(), *labels]
+        heads, bound, iterations, certified, penalty, *rest = to_device(given, scores.arcs.device)
         return Parse.of(
             scores,
-            self.heads,
-            self.labels,
-            bound=self.bound,
-            certified=self.certified,
-            iterations=self.iterations,
-            penalty=self.penalty,
-            stats=self.stats,
+            heads,
+            rest[len(COUNTS)] if labels else None,
+            bound=bound,
+            certified=certified,
+            iterations=iterations,
+            penalty=penalty,
+            stats=first.stats | dict(zip(COUNTS, rest, strict=False)) | {"penalty": penalty},
             remarks=self.remarks,
             leaves=self.leaves,
         )

@@ -29,7 +29,7 @@ def leaf_of(sentence: ConstrainedSentence, master: Master, path: Path, paid: Dou
     boxes: list[tuple[int, float, Box]] = []
     for row, price in master.priced_rows(paid).items():
         if row in sentence.of_parts:
-            kind, (first, *rest) = sentence.of_parts[row].parts.kind, row.boxes
+            kind, (first, *rest) = sentence.of_parts[row].kind, row.boxes
             child = [rest[0] if math.isinf(row.weight) else first] if kind == "grandparents" else row.boxes
             for box in child:
                 for arc in product(box.heads or (), box.words or ()):

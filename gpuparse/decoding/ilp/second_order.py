@@ -13,11 +13,10 @@ that some solution used are ever scored.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from jaxtyping import Float64
 from torch import Tensor
 
@@ -26,6 +25,8 @@ from gpuparse.decoding.ilp.rows import Box, Row
 from gpuparse.decoding.parts import Kind, Parts
 
 Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+ScoreTriples = Callable[[Ints, Ints, Ints], Doubles]
 AXIS: dict[Kind, int] = {"grandparents": 0, "siblings": 1}  # of the node that an arc does not say
 
 
@@ -40,8 +41,8 @@ def upper_bound(parts: Parts) -> Float64[Tensor, "B N N"]:
 class PairScores(Constraint):
     """What the parts of a sentence's arcs fall short of ``most`` [N, N], as soft rows; of forbidden ones hard rows."""
 
-    def __init__(self, parts: Parts, sentence: int, most: Doubles) -> None:
-        self.parts, self.sentence, self.most = parts, sentence, most
+    def __init__(self, kind: Kind, score: ScoreTriples, most: Doubles) -> None:
+        self.kind, self.score, self.most = kind, score, most
         self.known: dict[tuple[int, int], Doubles] = {}
         self.horizon = math.inf  # parts that fall short of the most by more than this are as if forbidden
         self.left_out = False  # whether there were any
@@ -52,7 +53,7 @@ class PairScores(Constraint):
 
     def rows(self, words: Words) -> Iterator[Row]:
         """Of all parts: many. ``violated`` gives those that matter."""
-        make = self._grandparent if self.parts.kind == "grandparents" else self._sibling
+        make = self._grandparent if self.kind == "grandparents" else self._sibling
         for head in words.nodes:
             for word in words.words:
                 for other in words.nodes:
@@ -62,7 +63,7 @@ class PairScores(Constraint):
     def violated(self, words: Words, heads: Sequence[int], labels: Sequence[int]) -> Iterator[Row]:
         for word in words.words:
             head = heads[word]
-            if self.parts.kind == "siblings":
+            if self.kind == "siblings":
                 step = 1 if head < word else -1
                 between = (k for k in range(word - step, head, -step) if heads[k] == head)
                 yield from self._sibling(head, word, next(between, head))
@@ -70,7 +71,7 @@ class PairScores(Constraint):
                 yield from self._grandparent(head, word, heads[head])
 
     def _is_part(self, head: int, word: int, other: int) -> bool:
-        if self.parts.kind == "grandparents":
+        if self.kind == "grandparents":
             return head > 0 and other not in (head, word)
         return other == head or min(head, word) < other < max(head, word)
 
@@ -80,9 +81,8 @@ class PairScores(Constraint):
         if (head, word) not in self.known:
             nodes = np.array([x for x in range(len(self.most)) if self._is_part(head, word, x)], dtype=np.int64)
             triple = [np.full(len(nodes), x) for x in (head, word)]
-            triple.insert(AXIS[self.parts.kind], nodes)
-            where = [torch.from_numpy(x).to(self.parts.device) for x in triple]
-            scores = self.parts.score(torch.full_like(where[0], self.sentence), *where).detach().double().cpu().numpy()
+            triple.insert(AXIS[self.kind], nodes)
+            scores = self.score(*triple)
             short = np.full(len(self.most), np.inf)
             with np.errstate(over="ignore"):
                 short[nodes] = np.maximum(self.most[head, word] - scores, 0.0)

@@ -1,48 +1,45 @@
 """Branch and bound where the linear program of parse, price and cut has no tree for a solution.
 
 One branch demands an arc (forbids the other heads of its word), the other forbids it. The program goes on with the
-columns and rows that there are, and prices and cuts at every node; bounds are those of ``ppc.Sentence``.
+columns and rows that there are, and prices and cuts at every node; bounds are those of ``ppc.Sentence``. All this is
+work that asks (``ppc.Work``), so that those who answer can answer many sentences at once.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable
 from itertools import count
 
 import numpy as np
 
 from gpuparse.decoding.ppc.grandparents import Bools, Doubles, Ints
-from gpuparse.decoding.ppc.ppc import Answer, PricedSentence, Question
+from gpuparse.decoding.ppc.ppc import PricedSentence, Work
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
 
-Price = Callable[[Question], Answer]
-Score = Callable[[Ints], Doubles]
+Score = Callable[[Ints], Work[Doubles]]
 Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 
-def run(sentence: PricedSentence, price: Price, score: Score) -> None:
+def run(sentence: PricedSentence, score: Score) -> Work[None]:
     """Rounds of parse, price and cut until the program is solved, or the best tree is proven best."""
     while not sentence.done:
         question = sentence.solve()
         if question is None:
             return
-        wanted = sentence.update(price(question))
-        if len(wanted):
-            sentence.extend(wanted, score(wanted))
+        wanted = sentence.update((yield question))
+        sentence.extend(wanted, (yield from score(wanted)))
 
 
 def branch_and_bound(
     sentence: PricedSentence,
-    price: Price,
     score: Score,
     round_: Callable[[Doubles], Ints],
     *,
     any_tree: bool = False,
-) -> tuple[float, int, Status, list[tuple[Path, Witness | None]]]:
+) -> Work[tuple[float, int, Status, list[tuple[Path, Witness | None]]]]:
     """Go on from a solved program without a proof. Returns a bound on all trees, how many nodes were solved, why there
     are some left, if there are, and the branches with what bounds them.
 
@@ -54,12 +51,12 @@ def branch_and_bound(
     open_: list[tuple[float, int, Bools, Path, Witness | None]] = []
     leaves: list[tuple[Path, Witness | None]] = []
     solved, left = 0, -math.inf  # left: the bound of nodes that nothing came of
-    status, until = Status.OPTIMAL, time.monotonic() + sentence.seconds
+    status = Status.OPTIMAL
 
-    def split(bound: float, path: Path, witness: Witness | None) -> None:
+    def split(bound: float, path: Path, witness: Witness | None) -> Work[None]:
         """The two branches of the node that was solved last; none if there is only one tree in it."""
         assert sentence.z is not None
-        offer_tree(sentence, score, round_(sentence.z))
+        yield from offer_tree(sentence, score, round_(sentence.z))
         open_arcs = (sentence.arcs > -np.inf) & ~sentence.forbidden
         open_arcs &= open_arcs.sum(0) > 1
         if not open_arcs.any():
@@ -75,25 +72,24 @@ def branch_and_bound(
             step = (int(h), int(m), -1, has)
             heapq.heappush(open_, (-bound, next(order), forbidden, (*path, step), witness))
 
-    split(sentence.bound, (), sentence.witness)
+    yield from split(sentence.bound, (), sentence.witness)
     while open_:
         top = -open_[0][0]
         if _reached(sentence, top) or sentence.outgrown or (any_tree and sentence.tree is not None):
             break
-        sentence.seconds = until - time.monotonic()
         if sentence.seconds <= 0:
             status = Status.STOPPED
             break
         bound, _, forbidden, path, witness = heapq.heappop(open_)
         sentence.restrict(forbidden)
-        run(sentence, price, score)
+        yield from run(sentence, score)
         solved += 1
         own = min(-bound, sentence.bound)
         witness = sentence.witness if sentence.bound < -bound else witness
         if _reached(sentence, own):
             leaves.append((path, witness))
         elif sentence.status is Status.OPTIMAL:
-            split(own, path, witness)
+            yield from split(own, path, witness)
         else:
             leaves.append((path, witness))
             left, status = max(left, own), sentence.status
@@ -107,12 +103,12 @@ def _reached(sentence: PricedSentence, bound: float) -> bool:
     return sentence.certified or sentence.impossible
 
 
-def offer_tree(sentence: PricedSentence, score: Score, heads: Ints) -> None:
+def offer_tree(sentence: PricedSentence, score: Score, heads: Ints) -> Work[None]:
     """Keep a tree if it is better."""
     if len(heads) < 2 or heads[1] < 0:
         return
     word = np.arange(1, len(heads))
     inner = word[heads[1:] > 0]
     triples = np.stack([heads[heads[inner]], heads[inner], inner], 1)
-    of_triples = float(score(triples).sum()) if len(triples) else 0.0
-    sentence.offer(heads, float(sentence.arcs[heads[1:], word].sum()) + of_triples)
+    of_triples = yield from score(triples)
+    sentence.offer(heads, float(sentence.arcs[heads[1:], word].sum()) + float(of_triples.sum()))

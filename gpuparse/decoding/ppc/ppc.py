@@ -19,9 +19,9 @@ rows that the solution violates (cut). Beyond the paper:
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,11 +41,15 @@ NONE = np.zeros((0, 3), dtype=np.int64)
 
 @dataclass(frozen=True)
 class Question:
-    """What pricing needs to know of a sentence, each [N, N]: see ``gpuparse.ops.pricing.price``."""
+    """What pricing needs to know of a sentence, each [N, N]: see ``gpuparse.ops.pricing.price``.
+
+    ``z``: weights of arcs. One that joins may want its head's best head by them for a grandparent.
+    """
 
     ceiling: Doubles
     floor: Doubles
     kappa: Doubles
+    z: Doubles
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,14 @@ class Answer:
     costs: Doubles
 
 
+T = TypeVar("T")
+Request = Question | Ints
+Reply = Answer | Doubles
+Work = Generator[Request, Any, T]
+"""Work on a sentence that comes to a T. It asks what triples have positive reduced cost (a ``Question``, which gets an
+``Answer``) or what triples [T, 3] score (which gets their scores), and may be put aside until it is told."""
+
+
 @dataclass
 class PricedSentence:
     """A sentence that is being parsed.
@@ -64,7 +76,7 @@ class PricedSentence:
     Args:
         units: of its costs; all scores here are such costs.
         bound: what no tree scores more than, to begin with.
-        seconds: time for it.
+        seconds: time for it, which who drives the work takes from it.
 
     Attributes:
         arcs: costs [N, N], -inf where there is no arc.
@@ -141,9 +153,7 @@ class PricedSentence:
 
     def solve(self) -> Question | None:
         """Parse: solve the program as it is. None if it could not be solved."""
-        begun = time.monotonic()
         found = self.program.solve(self.seconds)
-        self.seconds -= time.monotonic() - begun
         self.iterations += 1
         if found.status is not Status.OPTIMAL or found.values is None or found.prices is None:
             self.status, self.done = found.status, True
@@ -156,7 +166,7 @@ class PricedSentence:
         ceiling = self.program.budgets(duals)
         ceiling[self.forbidden | (self.arcs == -np.inf)] = np.inf
         self._ceiling = ceiling
-        return Question(ceiling, duals.one_gp, duals.no_gp)
+        return Question(ceiling, duals.one_gp, duals.no_gp, self.z)
 
     def update(self, answer: Answer) -> Ints:
         """Price and cut: the bound, then new columns and rows, given what pricing found. Returns triples [T, 3] that
@@ -226,6 +236,8 @@ class PricedSentence:
 
     def extend(self, triples: Ints, scores: Doubles) -> None:
         """Columns for triples that were wanted; of those that are forbidden rows ArcGP."""
+        if not len(triples):
+            return
         there = self.program.z_gp[tuple(triples.T)] >= 0
         triples, scores = triples[~there], scores[~there]
         forbidden = scores == -np.inf

@@ -15,6 +15,10 @@ from gpuparse.nn.templates.atoms import DISTANCES, RELATIONS, Atom, mix, salt
 GRID = 1 << 14  # places looked up at a time: what is made of them stays in a core's cache
 
 
+def add_up(values: list[Tensor]) -> Tensor:
+    return sum(values[1:], values[0])
+
+
 class Nodes:
     """The attributes of a batch's nodes, 0 past a sentence's end. Column N is no node: all its attributes are 0."""
 
@@ -32,18 +36,17 @@ class Nodes:
     def exact(self, atoms: tuple[Atom, ...], strides: tuple[int, ...]) -> Int64[Tensor, "B N+1"]:
         """Σ value × stride of atoms of one node."""
         terms = zip(atoms, strides, strict=True)
-        return self._once((atoms, strides), lambda: _sum([self.value(atom) * stride for atom, stride in terms]))
+        return self._once((atoms, strides), lambda: add_up([self.value(atom) * stride for atom, stride in terms]))
 
     def mixed(self, atoms: tuple[Atom, ...]) -> Int64[Tensor, "B N+1"]:
         """Sum of the mixed values of atoms of one node."""
-        return self._once(atoms, lambda: _sum([self._mixed(atom) for atom in atoms]))
+        if len(atoms) == 1:
+            return self._once(atoms, lambda: mix(self.value(atoms[0]) + salt(atoms[0].name)))
+        return self._once(atoms, lambda: add_up([self.mixed((atom,)) for atom in atoms]))
 
     def value(self, atom: Atom) -> Int64[Tensor, "B N+1 *F"]:
         """The value of a node atom at each node, 0 where its neighbour is past an end of the sentence."""
         return self._once(("value", atom.what, atom.offset), lambda: self._shifted(atom))
-
-    def _mixed(self, atom: Atom) -> Int64[Tensor, "B N+1 *F"]:
-        return self._once(("mixed", atom), lambda: mix(self.value(atom) + salt(atom.name)))
 
     def _shifted(self, atom: Atom) -> Tensor:
         values = self._attribute(atom.what)
@@ -167,10 +170,3 @@ class Places:
         rows = self.sentence * self.nodes.count + before
         found = last.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, self.nodes.tags)
         return (found > after[..., None]).float()
-
-
-def _sum(values: list[Tensor]) -> Tensor:
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from gpuparse.nn.templates.atoms import RELATIONS, Atom, bucket
-from gpuparse.nn.templates.places import Places
+from gpuparse.nn.templates.places import Places, add_up
 
 Layout = Literal["auto", "hashed", "indexed"]
 Chunks = Callable[[], Iterable[Places]]
@@ -43,10 +43,7 @@ class Group:
         ]
         if not terms:
             terms.append(torch.zeros((), dtype=torch.int64, device=places.nodes.device))
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        mask = None
+        total, mask = add_up(terms), None
         for role, atoms, strides in bags:
             bag = places.at(role, self._table(atoms, strides, places))
             there = (places.at(role, places.nodes.value(atoms[0])) != 0).float()
@@ -174,7 +171,7 @@ def joint_table(
         if layout == "indexed":
             raise _too_large(name, bits)
         rows = max(1, bits - (between - 1).bit_length()) if between else bits
-        exact = Group(tuple(inner), (0,) * len(inner), 1 << rows, rows)
+        exact = _hashed(inner, rows)
     return WeightTable(name, (exact,), between, offset)
 
 

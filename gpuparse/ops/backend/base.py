@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -15,8 +16,8 @@ class Long(int):
     """An argument that is a C long long; other ints are C ints."""
 
 
-#: a tensor (passed as a pointer to its data), None (a null pointer), an int or a Long
-Argument = Tensor | None | int
+#: a tensor (passed as a pointer to its data), None (a null pointer), an int, a Long or a float (a C double)
+Argument = Tensor | None | int | float
 
 
 class Kernel(NamedTuple):
@@ -38,6 +39,11 @@ class Kernel(NamedTuple):
 #: every kernel source, with the derivative orders that its template is instantiated for
 SOURCES: dict[str, tuple[int | None, ...]] = {
     "automata": (None,),
+    "bp_children": (0, 1),
+    "bp_grand": (0, 1),
+    "bp_grand_odds": (None,),
+    "bp_settle": (None,),
+    "bp_tree": (0, 1),
     "chain": (0, 1, 2),
     "chain_sample": (None,),
     "chain_topk": (None,),
@@ -59,7 +65,9 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "matrix_tree_sample": (None,),
     "mst": (None,),
     "mst_topk": (None,),
+    "multipliers": (None,),
     "pricing": (0, 1, 2, 3),
+    "readings": (None,),
     "siblings": (0, 1, 2),
     "siblings_argmax": (None,),
     "siblings_sample": (None,),
@@ -70,9 +78,14 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
 }
 
 
+#: those that take doubles only
+OF_DOUBLES = frozenset(name for name in SOURCES if name.startswith("bp_"))
+
+
 def instances(name: str) -> list[Kernel]:
     """All instances of the kernel in ``name``.cu."""
-    return [Kernel(name, number, order) for number in ("float", "double") for order in SOURCES[name]]
+    numbers = ("double",) if name in OF_DOUBLES else ("float", "double")
+    return [Kernel(name, number, order) for number in numbers for order in SOURCES[name]]
 
 
 class Backend(Protocol):
@@ -85,8 +98,8 @@ class Backend(Protocol):
         """How many sentences to work on at once, each with a workspace of ``slot_bytes`` and ``work`` steps to do."""
         ...
 
-    def prepare(self, name: str, number: str) -> None:
-        """Compile ``name``.cu for a number type, or raise whatever is in the way."""
+    def prepare(self, name: str, number: str, device: torch.device) -> None:
+        """Compile ``name``.cu for a number type and a device, or raise whatever is in the way."""
         ...
 
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:

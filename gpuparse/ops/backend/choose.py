@@ -46,12 +46,12 @@ def _warn(device_type: str, reason: str) -> None:
 
 
 @cache
-def _prepared(device_type: str, name: str, number: str) -> tuple[Backend | None, str]:
-    """The same for one kernel, which is compiled now if it can be."""
-    backend, reason = _choose(device_type)
+def _prepared(device: torch.device, name: str, number: str) -> tuple[Backend | None, str]:
+    """The same of one device for one kernel, which is compiled now if it can be."""
+    backend, reason = _choose(device.type)
     if backend is not None:
         try:
-            backend.prepare(name, number)
+            backend.prepare(name, number, device)
         except Exception as error:  # as above
             return None, _first_line(error)
     return backend, reason
@@ -65,11 +65,11 @@ def backend_for(device: torch.device) -> Backend | None:
     return backend
 
 
-def has_kernel(device_type: str, name: str, number: str) -> bool:
-    """Whether the kernel ``name`` serves a kind of device, or the plain torch path does (one warning tells why)."""
-    backend, reason = _prepared(device_type, name, number)
+def has_kernel(device: torch.device, name: str, number: str) -> bool:
+    """Whether the kernel ``name`` serves a device, or the plain torch path does (one warning tells why)."""
+    backend, reason = _prepared(device, name, number)
     if backend is None:
-        _warn(device_type, reason)
+        _warn(device.type, reason)
     return backend is not None
 
 

@@ -132,6 +132,8 @@ def _library(name: str) -> ctypes.CDLL:
 def _ctype(argument: Argument) -> type:
     if argument is None or isinstance(argument, Tensor):
         return ctypes.c_void_p
+    if isinstance(argument, float):
+        return ctypes.c_double
     return ctypes.c_longlong if isinstance(argument, Long) else ctypes.c_int
 
 
@@ -157,7 +159,7 @@ class CpuBackend:
         room = WORKSPACE_BYTES // max(1, slot_bytes)
         return max(1, min(torch.get_num_threads(), sentences, sentences * work // WORTH_A_THREAD, room))
 
-    def prepare(self, name: str, number: str) -> None:
+    def prepare(self, name: str, number: str, device: torch.device) -> None:
         with self._compiling:
             _library(name)
 
@@ -166,4 +168,4 @@ class CpuBackend:
         if function is None:
             with self._compiling:
                 function = self._functions[kernel] = _function(kernel, args)
-        function(slots, *[a if a is None or isinstance(a, int) else a.data_ptr() for a in args])  # without the GIL
+        function(slots, *[a.data_ptr() if isinstance(a, Tensor) else a for a in args])  # without the GIL

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from gpuparse.ops.backend.base import Argument, Kernel, Long, announce, instances, source_text
 from gpuparse.ops.backend.cache import cache_name, fetch
+from gpuparse.system.room import available
 
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space")  # of lambdas too
 MAX_BLOCK = 256  # BLOCK of lanes.cuh
-WORKSPACE_BYTES = 2**30  # at most this much for the workspaces of one launch, if a single one fits
+WORKSPACE_BYTES = 2**30  # what the workspaces of one launch may take without a look at what is free
 
 
 class CachedModule:
@@ -75,11 +76,19 @@ def _machine_code(code: str, options: Sequence[str], name_expressions: Sequence[
         nvrtc.destroyProgram(program)
 
 
+class Stream(NamedTuple):
+    """All that CuPy asks of a stream that it is to launch on."""
+
+    ptr: int
+
+
 class GpuBackend:
     """A team is a block of threads.
 
-    ``module`` is called like ``cupy.RawModule``; ``pointer`` makes a kernel argument of a tensor; ``stream`` gives the
-    context to launch in. The defaults are ``CachedModule`` and CuPy's.
+    ``module`` is called like ``cupy.RawModule``; ``pointer`` makes a kernel argument of a tensor; ``free`` says how
+    many bytes of memory are free. The defaults are ``CachedModule``, CuPy's and torch's. Every instance of a kernel is
+    a module of its own, compiled for a device when it is first wanted there: derivatives that nobody asks for cost
+    nothing.
     """
 
     lanes = MAX_BLOCK
@@ -88,7 +97,7 @@ class GpuBackend:
         self,
         module: Callable[..., Any] | None = None,
         pointer: Callable[[Tensor], Any] | None = None,
-        stream: Callable[[], contextlib.AbstractContextManager[Any]] | None = None,
+        free: Callable[[], int | None] | None = None,
     ) -> None:
         if module is None:
             import cupy  # noqa: F401  (the reason why there are no kernels, should it not be there)
@@ -96,40 +105,44 @@ class GpuBackend:
             module = CachedModule
         self._module = module
         self._pointer = pointer or (lambda tensor: np.intp(tensor.data_ptr()))
-        self._stream = stream or _torch_stream
-        self._compiled = cache(self._compile)
+        self._free = free or (lambda: available(torch.device("cuda", torch.cuda.current_device())))
+        self._function = cache(self._compile)
 
-    def _compile(self, name: str, number: str, device: int) -> Any:
-        names = [k.expression for k in instances(name) if k.number == number]
-        return self._module(code=source_text(name), options=OPTIONS, name_expressions=names)
+    def _compile(self, kernel: Kernel, device: torch.device) -> Callable[..., None]:
+        made = self._module(code=source_text(kernel.name), options=OPTIONS, name_expressions=[kernel.expression])
+        return made.get_function(kernel.expression)
 
     def slots(self, sentences: int, slot_bytes: int, work: int) -> int:
-        return max(1, min(sentences, 65535, WORKSPACE_BYTES // max(1, slot_bytes)))
+        room = WORKSPACE_BYTES
+        if sentences * slot_bytes > room:
+            room = max(room, (self._free() or 0) // 2)
+        return max(1, min(sentences, 65535, room // max(1, slot_bytes)))
 
-    def prepare(self, name: str, number: str) -> None:
-        with self._stream():
-            kernel = next(k for k in instances(name) if k.number == number)
-            self._compiled(name, number, torch.cuda.current_device()).get_function(kernel.expression)
+    def prepare(self, name: str, number: str, device: torch.device) -> None:
+        with _current(device):
+            self._function(next(k for k in instances(name) if k.number == number), device)
 
     def launch(self, kernel: Kernel, args: Sequence[Argument], *, slots: int, nodes: int) -> None:
         block = min(MAX_BLOCK, -(-nodes // 32) * 32)
-        tensor = next(a for a in args if isinstance(a, Tensor))
-        with torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext(), self._stream():
-            module = self._compiled(kernel.name, kernel.number, tensor.device.index or 0)
-            module.get_function(kernel.expression)((slots,), (block,), tuple(map(self._argument, args)))
+        device = next(a for a in args if isinstance(a, Tensor)).device
+        with _current(device) as stream:
+            self._function(kernel, device)((slots,), (block,), tuple(map(self._argument, args)), stream=stream)
 
     def _argument(self, argument: Argument) -> Any:
         if isinstance(argument, Tensor):
             return self._pointer(argument)
         if argument is None:
             return np.intp(0)
+        if isinstance(argument, float):
+            return np.float64(argument)
         return np.int64(argument) if isinstance(argument, Long) else np.int32(argument)
 
 
 @contextlib.contextmanager
-def _torch_stream() -> Any:
-    import cupy
-
-    device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
-    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
-        yield
+def _current(device: torch.device) -> Iterator[Stream | None]:
+    """Within it the device is the current one; torch's stream there. None for an emulated device."""
+    if device.type != "cuda":
+        yield None
+    else:
+        with torch.cuda.device(device):
+            yield Stream(torch.cuda.current_stream(device).cuda_stream)

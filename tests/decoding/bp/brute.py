@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -133,6 +134,19 @@ def no_cross(scores: Tensor, lengths: Tensor, b: int) -> Iterator[Factor]:
 
         edges = [(0, (b, i, j, l)) for i, _ in arcs[:n]] + [(0, (b, k, l, j)) for k, _ in arcs[n:]]
         yield factor(edges, score)
+
+
+def check(
+    f: Factor, incoming: bp.Messages, outgoing: bp.Messages, maximise: bool = False, rel: float = 0.0
+) -> tuple[int, float]:
+    """Messages from a factor are the sums, where there is an assignment; how many there are, and log Z."""
+    messages, log_z = expect(f, incoming, maximise)
+    compared = 0
+    for (slot, at), (true, false) in zip(f.edges, messages, strict=True):
+        if max(true, false) > NEG_INF:
+            assert float(outgoing[slot][at]) == pytest.approx(true - false, abs=1e-9, rel=rel), at
+            compared += 1
+    return compared, log_z
 
 
 def expect(f: Factor, incoming: bp.Messages, maximise: bool) -> tuple[list[tuple[float, float]], float]:

@@ -13,6 +13,8 @@ from gpuparse.decoding.bp.parsing import beliefs_of, best_trees, log_partition, 
 from gpuparse.decoding.methods import decode
 from gpuparse.decoding.scores import Scores
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
+from tests.decoding.instances import tensors
+from tests.decoding.refusals import refuses
 
 LENGTHS = torch.tensor([5, 3, 4, 1])
 projectives = pytest.mark.parametrize("projective", [True, False])
@@ -20,10 +22,8 @@ roots = pytest.mark.parametrize("single_root", [True, False])
 
 
 def scores_of(seed: int, strength: float = 0.5, **kinds: bool) -> Scores:
-    g = torch.Generator().manual_seed(seed)
-    arcs = torch.randn(4, 6, 6, generator=g, dtype=torch.float64)
-    parts = {name: strength * torch.randn(4, 6, 6, 6, generator=g, dtype=torch.float64) for name in kinds}
-    return Scores(arcs, LENGTHS, **parts)
+    arcs, *parts = tensors(seed, 4, 5, list(kinds)).values()
+    return Scores(arcs, LENGTHS, **{name: strength * x for name, x in zip(kinds, parts, strict=True)})
 
 
 @projectives
@@ -44,7 +44,6 @@ def test_first_order_is_exact(projective: bool, single_root: bool) -> None:
 def test_gradient_of_the_estimate_is_what_factors_believe(projective: bool) -> None:
     """Of grandparents: the belief that both links are there, which is at most that in each of them."""
     scores = scores_of(1, siblings=True, grandparents=True)
-    assert scores.grandparents is not None and scores.siblings is not None
     given = [scores.grandparents.dense().requires_grad_(), scores.siblings.dense().requires_grad_()]
     estimate = log_partition(scores, projective=projective, iterations=200, tolerance=1e-12)
     pairs, siblings = torch.autograd.grad(estimate.sum(), given)
@@ -95,7 +94,6 @@ def test_trees_of_least_risk(projective: bool) -> None:
 def test_forbidden_pairs_are_left_to_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only in the sentences whose tree has one; these come with the program's bound and certificate."""
     scores = scores_of(5, strength=1.0, grandparents=True)
-    assert scores.grandparents is not None
     before = decode(scores, "bp")
     pairs = scores.grandparents.dense().clone()
     heads = before.heads[1].tolist()
@@ -125,9 +123,6 @@ def test_forbidden_pairs_are_left_to_programs(monkeypatch: pytest.MonkeyPatch) -
 def test_options_are_checked() -> None:
     wrong: dict[str, Any]
     for wrong in ({"tolerance": "x"}, {"iterations": 2.5}, {"time_limit": -1}, {"time_limit": "x"}):
-        with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
-            decode(scores_of(0), "bp", **wrong)
-    with pytest.raises(ValueError, match="iterations must be 1 or more, got 0"):
-        decode(scores_of(0), "bp", iterations=0)
-    with pytest.raises(ValueError, match="method \"bp\" has no option 'words'"):
-        decode(scores_of(0), "bp", words=[])
+        refuses(f"^{next(iter(wrong))} must be", decode, scores_of(0), "bp", **wrong)
+    refuses("iterations must be 1 or more, got 0", decode, scores_of(0), "bp", iterations=0)
+    refuses("method \"bp\" has no option 'words'", decode, scores_of(0), "bp", words=[])

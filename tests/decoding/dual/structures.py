@@ -25,8 +25,8 @@ class Counted:
     indicators: dict[str, Tensor]
 
     def totals(self, scores: dict[str, Tensor]) -> Tensor:
-        """Scores [B, K]; parts that are not scored add nothing."""
-        total = torch.zeros((), dtype=torch.float64)
+        """Scores [B, K]; parts that are not scored add nothing, what a structure has of itself always counts."""
+        total = self.parts.get("base", torch.zeros(1, 1, dtype=torch.float64))[:, 0]
         for kind, x in scores.items():
             flat, counts = x.flatten(1).nan_to_num(0.0, neginf=-math.inf), self.parts[kind]
             never = (flat == -math.inf).double() @ counts.T > 0.5
@@ -34,12 +34,12 @@ class Counted:
             total = total.masked_fill(never, -math.inf)
         return total
 
-    def place(self, indicators: dict[str, Tensor]) -> Tensor:
-        """Which structure each sentence's indicators are [B]; -1: none."""
-        same = torch.ones(len(next(iter(indicators.values()))), 1, dtype=torch.bool)
+    def same(self, indicators: dict[str, Tensor]) -> Tensor:
+        """Which structures have the indicators of each sentence [B, K]."""
+        found = torch.ones(1, 1, dtype=torch.bool)
         for kind, x in indicators.items():
-            same = same & (x.flatten(1)[:, None] == self.indicators[kind].flatten(1)).all(-1)
-        return torch.where(same.any(1), same.double().argmax(1), -1)
+            found = found & (x.flatten(1)[:, None] == self.indicators[kind].flatten(1)).all(-1)
+        return found
 
 
 def _count(heads: Tensor) -> dict[str, Tensor]:
@@ -62,6 +62,13 @@ def _count(heads: Tensor) -> dict[str, Tensor]:
 def trees(n: int, single_root: bool, projective: bool) -> Counted:
     parts = _count(all_trees(n, single_root=single_root, projective=projective).clamp(min=0))
     return Counted(parts, {"arcs": parts["arcs"].view(-1, n + 1, n + 1)})
+
+
+def tag_parts(tags: Tensor, T: int) -> dict[str, Tensor]:
+    """The tags and trigrams of chains [K, n]."""
+    codes = (tags[:, :-2] * T + tags[:, 1:-1]) * T + tags[:, 2:]
+    triples = torch.nn.functional.one_hot(codes, T**3).double().sum(1)
+    return {"tags": torch.nn.functional.one_hot(tags, T).double().flatten(1), "trigrams": triples}
 
 
 def derivations(grammar: gp.Grammar, n: int) -> Counted:
@@ -92,14 +99,9 @@ def derivations(grammar: gp.Grammar, n: int) -> Counted:
             heads[k, m] = h
     tags = torch.tensor([item[2] for item in whole], dtype=torch.int64).view(-1, n)
     base = torch.tensor([item[4] + float(grammar.roots[item[0]]) for item in whole], dtype=torch.float64)
-    own = torch.nn.functional.one_hot(tags, grammar.tags).double()
-    triples = torch.zeros(len(whole), grammar.tags**3, dtype=torch.float64)
-    T = grammar.tags
-    for i in range(n - 2):
-        triples += torch.nn.functional.one_hot((tags[:, i] * T + tags[:, i + 1]) * T + tags[:, i + 2], T**3)
-    parts = {**_count(heads), "tags": own.flatten(1), "trigrams": triples}
-    parts["base"] = base[:, None]
-    return Counted(parts, {"tags": own, "arcs": parts["arcs"].view(-1, n + 1, n + 1)})
+    parts = {**_count(heads), **tag_parts(tags, grammar.tags), "base": base[:, None]}
+    indicators = {"tags": parts["tags"].view(-1, n, grammar.tags), "arcs": parts["arcs"].view(-1, n + 1, n + 1)}
+    return Counted(parts, indicators)
 
 
 class Maker:

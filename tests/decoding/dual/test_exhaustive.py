@@ -77,7 +77,7 @@ def heading(make: Maker, step: Any) -> Problem:
 def _best(every: Counted, scored: dict[str, Tensor], B: int) -> Tensor:
     if not len(every.parts["base"]):
         return torch.full((B,), -math.inf, dtype=torch.float64)
-    return (every.totals(scored) + every.parts["base"][:, 0]).amax(1)
+    return every.totals(scored).amax(1)
 
 
 PROBLEMS: dict[str, Callable[[Maker, Any], Problem]] = {

@@ -15,7 +15,8 @@ from gpuparse.decoding.dual.grammars import Constituents, Lexicalized
 from gpuparse.decoding.dual.oracles import HeadAutomata, SecondOrderOracle, TaggerOracle, TreeOracle
 from gpuparse.decoding.parts import legal_triples
 from gpuparse.dual import Found, Oracle
-from tests.decoding.dual.structures import BATCH, CLOSE, Counted, Maker, cut, derivations, near, trees
+from tests.decoding.dual.structures import BATCH, CLOSE, Counted, Maker, cut, derivations, near, tag_parts, trees
+from tests.oracle import all_chains
 
 pytestmark = pytest.mark.exhaustive
 
@@ -49,32 +50,21 @@ def stars(n: int, node: int, single_root: bool, headed: bool) -> Counted:
 
 @cache
 def chains(n: int, T: int) -> Counted:
-    tags = torch.cartesian_prod(*[torch.arange(T)] * n).view(-1, n)
-    triples = torch.zeros(len(tags), T**3, dtype=torch.float64)
-    for i in range(n - 2):
-        code = (tags[:, i] * T + tags[:, i + 1]) * T + tags[:, i + 2]
-        triples += torch.nn.functional.one_hot(code, T**3)
-    own = torch.nn.functional.one_hot(tags, T).double()
-    return Counted({"tags": own.flatten(1), "trigrams": triples}, {"tags": own})
+    parts = tag_parts(all_chains(n, T), T)
+    return Counted(parts, {"tags": parts["tags"].view(-1, n, T)})
 
 
-def compared(
-    every: Counted, scored: dict[str, Tensor], found: Found, rows: Tensor, given: Tensor | float = 0.0
-) -> Tensor:
-    """Whether an oracle's values and structures differ from the best of all, by sentence."""
+def compared(every: Counted, scored: dict[str, Tensor], found: Found, rows: Tensor) -> Tensor:
+    """Whether an oracle's values and structures differ from the best of all, by sentence. Several may have the same
+    indicators, of which the best counts."""
     value = found.value[rows]
-    indicators = {name: found.indicators[name][rows] for name in every.indicators if name in found.indicators}
-    first = next(iter(every.indicators.values()))
-    sizes = {name: every.indicators[name].shape[1:] for name in indicators}
-    indicators = {name: x[(slice(None), *map(slice, sizes[name]))] for name, x in indicators.items()}
-    if not len(first):
+    if not len(next(iter(every.parts.values()))):
         return value > -math.inf
-    totals = every.totals(scored) + given
-    best = totals.amax(1)
-    place = every.place(indicators)
-    own = totals.gather(1, place.clamp(min=0)[:, None])[:, 0]
-    none = best == -math.inf
-    right = torch.where(none, (value == -math.inf) & (place < 0), (place >= 0) & near(own, best, CLOSE))
+    totals = every.totals(scored)
+    sizes = {name: tuple(map(slice, x.shape[1:])) for name, x in every.indicators.items()}
+    same = every.same({name: found.indicators[name][(rows, *size)] for name, size in sizes.items()})
+    best, of_same = totals.amax(1), totals.masked_fill(~same, -math.inf).amax(1)
+    right = torch.where(best == -math.inf, ~same.any(1), near(of_same, best, CLOSE))
     return ~(right & near(value, best, CLOSE))
 
 
@@ -125,8 +115,7 @@ def automata(kinds: tuple[str, ...], make: Maker) -> Tensor:
             if headed:
                 here["heads"] = torch.zeros_like(here["arcs"])
                 here["heads"][:, :, node] = found.indicators["heads"][rows, : n + 1, node]
-            place = every.place(here)
-            own += torch.where(place >= 0, totals.gather(1, place.clamp(min=0)[:, None])[:, 0], -math.inf)
+            own += totals.masked_fill(~every.same(here), -math.inf).amax(1)
         there = total > -math.inf
         wrong[rows] = ~near(found.value[rows], total, CLOSE) | (there & ~near(own, total, CLOSE))
     return wrong
@@ -152,7 +141,7 @@ def constituents(make: Maker) -> Tensor:
         every = derivations(grammar, n)
         only = Counted(every.parts, {"tags": every.indicators["tags"]})
         scored = {"tags": (scores + u)[rows, :n]}
-        wrong[rows] = _grammar(only, scored, found, rows)
+        wrong[rows] = compared(only, scored, found, rows)
     return wrong
 
 
@@ -164,22 +153,8 @@ def lexicalised(make: Maker) -> Tensor:
     wrong = torch.zeros(BATCH, dtype=torch.bool)
     for n, rows in make.groups():
         scored = {"tags": (scores + u)[rows, :n], "arcs": cut(arcs + v, rows, n + 1)}
-        wrong[rows] = _grammar(derivations(grammar, n), scored, found, rows)
+        wrong[rows] = compared(derivations(grammar, n), scored, found, rows)
     return wrong
-
-
-def _grammar(every: Counted, scored: dict[str, Tensor], found: Found, rows: Tensor) -> Tensor:
-    """As ``compared``; several trees may have the same indicators, of which the best counts."""
-    value = found.value[rows]
-    if not len(every.parts["base"]):
-        return value > -math.inf
-    totals = every.totals(scored) + every.parts["base"][:, 0]
-    same = torch.ones_like(totals, dtype=torch.bool)
-    for name, x in every.indicators.items():
-        own = found.indicators[name][(rows, *map(slice, x.shape[1:]))]
-        same &= (own.flatten(1)[:, None] == x.flatten(1)).all(-1)
-    best, of_same = totals.amax(1), totals.masked_fill(~same, -math.inf).amax(1)
-    return ~(near(value, best, CLOSE) & near(of_same, best, CLOSE))
 
 
 ORACLES: dict[str, Callable[[Maker], Tensor]] = {

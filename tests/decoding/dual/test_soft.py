@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.decoding.dual.soft import SoftDualDecomposition, SoftSecondOrder, SoftTrees, softly
-from tests.decoding.dual.instances import LENGTHS, best, instance
+from tests.decoding.instances import LENGTHS, best, instance, normal
+from tests.decoding.refusals import refuses
 
-
-def finite(seed: int, strength: float = 1.0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    arcs = torch.randn(4, 6, 6, generator=g, dtype=torch.float64)
-    return arcs, strength * torch.randn(4, 6, 6, 6, generator=g, dtype=torch.float64)
+SHAPES = (4, 6, 6), (4, 6, 6, 6)
 
 
 def test_a_bound_that_falls() -> None:
     for seed in range(6):
-        arcs, pairs = finite(seed)
+        arcs, pairs = normal(seed, *SHAPES)
         scores = gp.Scores(arcs, LENGTHS, grandparents=pairs)
         found = softly(scores, iterations=30)
         log_z = gp.SecondOrderTrees(arcs, LENGTHS, grandparents=pairs).log_partition
@@ -34,7 +30,7 @@ def test_a_bound_that_falls() -> None:
 def test_cold_is_hard() -> None:
     certain = 0
     for seed in range(4):
-        scores = instance(seed, ("grandparents",), strength=0.5)
+        scores = instance(seed, strength=0.5)
         found = softly(scores, temperature=1.0, final=1e-3, iterations=200)
         expected = best(scores, projective=True)
         assert bool((found.value >= expected - 1e-9).all())
@@ -49,7 +45,7 @@ def test_cold_is_hard() -> None:
 
 
 def test_gradcheck() -> None:
-    arcs, pairs = finite(1)
+    arcs, pairs = normal(1, *SHAPES)
     arcs, pairs = arcs[1:2, :4, :4].clone().requires_grad_(), pairs[1:2, :4, :4, :4].clone().requires_grad_()
 
     def value(arcs: Tensor, pairs: Tensor) -> Tensor:
@@ -60,17 +56,14 @@ def test_gradcheck() -> None:
 
 
 def test_first_order() -> None:
-    arcs, _ = finite(2)
+    arcs, _ = normal(2, *SHAPES)
     found = softly(gp.Scores(arcs, LENGTHS), iterations=40)
     assert bool((found.value >= gp.ProjectiveTrees(arcs, LENGTHS).log_partition - 1e-9).all())
 
 
 def test_errors() -> None:
-    arcs, pairs = finite(3)
+    arcs, pairs = normal(3, *SHAPES)
     oracles = [SoftTrees(arcs, LENGTHS), SoftSecondOrder(arcs, LENGTHS, None, pairs)]
-    with pytest.raises(ValueError, match="oracles must be two or more, got 1"):
-        SoftDualDecomposition(oracles[:1])
-    with pytest.raises(ValueError, match="temperature must be above 0, got 0"):
-        SoftDualDecomposition(oracles, temperature=0)
-    with pytest.raises(ValueError, match="iterations must be a whole number from 1 on, got 0"):
-        SoftDualDecomposition(oracles, iterations=0)
+    refuses("oracles must be two or more, got 1", SoftDualDecomposition, oracles[:1])
+    refuses("temperature must be above 0, got 0", SoftDualDecomposition, oracles, temperature=0)
+    refuses("iterations must be a whole number from 1 on, got 0", SoftDualDecomposition, oracles, iterations=0)

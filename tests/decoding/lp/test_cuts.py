@@ -30,16 +30,19 @@ def heads_at_random(generator: np.random.Generator) -> np.ndarray:
     return np.divide(z, z.sum(0), out=np.zeros_like(z), where=z.sum(0) > 0)
 
 
+def pairs_at_random(z: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of most grandparents [N, N, N] that those of heads allow, and which there are."""
+    y = np.minimum(z[:, :, None], z[None]) * (generator.random((N, N, N)) < 0.7)
+    y[np.arange(N), :, np.arange(N)] = 0
+    return y, np.argwhere(y > 0)
+
+
 def slack(cuts: Cuts, z: np.ndarray, y: np.ndarray) -> np.ndarray:
     """What each row leaves: its high side less what a solution makes of it."""
     left = cuts.high.copy()
     for (row, at, value), x in ((cuts.arcs, z), (cuts.triples, y)):
         np.subtract.at(left, row, value * x[tuple(at.T)])
     return left
-
-
-def as_triples(y: np.ndarray) -> np.ndarray:
-    return np.argwhere(y > 0)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -60,6 +63,7 @@ def test_the_weights_of_a_tree_have_no_violated_set() -> None:
         assert not len(violated_sets(weights(heads)[0], LEAST))
 
 
+@pytest.mark.slow
 def test_trees_meet_all_cuts() -> None:
     """Cuts that random weights violate, met by every tree."""
     trees = [weights(heads) for heads in all_trees(N - 1, single_root=False, projective=False)[::5].tolist()]
@@ -67,9 +71,7 @@ def test_trees_meet_all_cuts() -> None:
     counts = np.zeros(3)
     for _ in range(150):
         z = heads_at_random(generator)
-        y = np.minimum(z[:, :, None], z[None]) * (generator.random((N, N, N)) < 0.7)
-        y[np.arange(N), :, np.arange(N)] = 0
-        triples = as_triples(y)
+        y, triples = pairs_at_random(z, generator)
         families = no_cycle(z, LEAST), no_cycle_gp(z, y, triples, LEAST), triangle(z, y, triples, LEAST)
         for family, cuts in enumerate(families):
             assert (slack(cuts, z, y) < -LEAST / 2).all()  # each is violated
@@ -84,9 +86,7 @@ def test_the_worst_triangle() -> None:
     generator = np.random.default_rng(1)
     for _ in range(20):
         z = heads_at_random(generator)
-        y = np.minimum(z[:, :, None], z[None]) * (generator.random((N, N, N)) < 0.7)
-        y[np.arange(N), :, np.arange(N)] = 0
-        triples = as_triples(y)
+        y, triples = pairs_at_random(z, generator)
         left = slack(triangle(z, y, triples, LEAST), z, y)
         worst = [
             sum(y[g, p, c] + y[g, p, q] - z[g, p] for g in A) + y[p, q, c] - z[p, q]

@@ -9,6 +9,7 @@ import torch
 import gpuparse as gp
 from gpuparse.decoding.ilp.master import Master
 from gpuparse.decoding.solver import Solution, Status
+from tests.decoding.instances import normal
 
 
 @pytest.mark.parametrize("ray", [None, np.ones])
@@ -17,10 +18,8 @@ def test_a_solver_that_lies_about_infeasible_programs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Master, "solve", lambda *_: Solution(Status.INFEASIBLE, None, None, -np.inf))
     monkeypatch.setattr(Master, "ray", lambda self: None if ray is None else np.ones(len(self.rows)))
     for seed in range(5):
-        generator = torch.Generator().manual_seed(seed)
-        arcs = torch.randn(1, 4, 4, generator=generator, dtype=torch.float64)
-        pairs = 3 * torch.randn(1, 4, 4, 4, generator=generator, dtype=torch.float64)
-        scores = gp.Scores(arcs, grandparents=pairs)
+        arcs, pairs = normal(seed, (1, 4, 4), (1, 4, 4, 4))
+        scores = gp.Scores(arcs, grandparents=3 * pairs)
         found = gp.decode(scores, "ilp")
         best = gp.decode(scores, "ppc", exact=True)
         assert bool(best.certified[0])
@@ -34,7 +33,7 @@ def test_the_only_tree_is_far_beyond_the_others_parts(method: str, mask: float) 
     """Parts of ordinary size, then one that is far away, then none: the horizon has to move as far as that."""
     pairs = torch.full((1, 4, 4, 4), -torch.inf, dtype=torch.float64)
     pairs[0, 0, 1, 2], pairs[0, 1, 2, 3] = -1e12, mask  # 0 -> 1 -> 2 -> 3, and no other
-    scores = gp.Scores(torch.randn(1, 4, 4, generator=torch.Generator().manual_seed(0)).double(), grandparents=pairs)
+    scores = gp.Scores(*normal(0, (1, 4, 4)), grandparents=pairs)
     found = gp.decode(scores, method)
     assert found.heads.tolist() == [[-1, 0, 1, 2]]
     assert int(found.iterations[0]) < 5000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -12,75 +11,39 @@ import numpy as np
 import pytest
 
 from gpuparse import lp
-from tests.decoding.lp.problems import LABELS, TAGS, random_constraints, sentence
+from tests.decoding.lp.problems import Worths, random_problem, sentence
+from tests.decoding.refusals import refuses
 from tests.oracle import all_trees, has_crossing
 
 
-def by_enumeration(scores: np.ndarray, words: lp.Words, constraints: list[lp.Constraint], single_root: bool) -> float:
-    """The best score of all labelled trees, less what soft rows cost; every row of every constraint is looked at."""
-    n, L = scores.shape[0] - 1, scores.shape[2]
-    rows = [row for constraint in constraints for row in constraint.rows(words)]
-    best = -math.inf
-    for tree in all_trees(n, single_root=single_root, projective=False).tolist():
-        for labels in itertools.product(range(L), repeat=n):
-            named = [-1, *labels]
-            score = sum(float(scores[tree[m], m, named[m]]) for m in range(1, n + 1))
-            if score <= best:
-                continue
-            broken = [row for row in rows if row.is_violated(tree, named)]
-            if not any(row.is_hard for row in broken):
-                best = max(best, score - cost(broken, tree, named))
-    return best
-
-
-def cost(broken: list[lp.Row], heads: list[int], labels: list[int]) -> float:
-    """Of soft rows: of those that share one, the most."""
-    groups: dict[object, list[float]] = {}
-    for row in broken:
-        groups.setdefault(row.share or row, []).append(row.weight * row.excess(heads, labels))
-    return sum(map(max, groups.values()))
-
-
-def random_problem(seed: int) -> tuple[np.ndarray, lp.Words, list[lp.Constraint], bool]:
-    """Scores, a sentence, constraints of which some are soft, and whether one root is wanted."""
-    rng, numbers = random.Random(seed), np.random.default_rng(seed)
-    n = rng.choice([1, 2, 3, 3, 4, 4, 5])
-    words = sentence([rng.choice(TAGS) for _ in range(n)])
-    scale = rng.choice([1.0, 1.0, 1.0, 100.0, 1e4])
-    scores = numbers.normal(size=(n + 1, n + 1, len(LABELS))) * scale
-    if n == 5:
-        scores[:, :, 1:] = -np.inf  # or there are too many to look at
-    if seed % 3 == 0:
-        scores[numbers.random(scores.shape) < 0.3] = -np.inf
-    if seed % 5 == 0:
-        scores = np.round(scores)  # many trees of the same score
-    constraints = [
-        lp.Soft(each, rng.choice([0.1, 0.5, 1.0, 3.0]) * scale) if rng.random() < 0.3 else each
-        for each in random_constraints(rng, n)
-    ]
-    return scores, words, constraints, bool(seed % 2)
+def check_problem(seed: int) -> None:
+    """Certified is the best that satisfies everything."""
+    scores, words, constraints, single_root = random_problem(seed)
+    worths = Worths(scores, words, constraints, single_root)
+    rng = random.Random(seed)
+    few = {"heads": rng.randint(1, 3), "labels": rng.randint(1, 2)}
+    found = lp.best_constrained(scores, words, constraints, single_root=single_root, **few)
+    told = f"{seed}: {constraints}"
+    assert found.certified, told
+    assert found.score == pytest.approx(worths.best, rel=1e-9, abs=1e-9), told
+    if worths.best == -math.inf:
+        assert found.heads is None and found.labels is None
+        return
+    assert found.bound == found.score == pytest.approx(worths.of(found.heads, found.labels), rel=1e-9, abs=1e-9), told
+    alone = sum(scores[found.heads[m], m, found.labels[m]] for m in range(1, len(scores)))
+    assert found.score == pytest.approx(alone - found.penalty, rel=1e-12, abs=1e-9), told
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_certified_is_the_best_that_satisfies_everything(seed: int) -> None:
-    scores, words, constraints, single_root = random_problem(seed)
-    best = by_enumeration(scores, words, constraints, single_root)
-    rng = random.Random(seed)
-    few = {"heads": rng.randint(1, 3), "labels": rng.randint(1, 2)}
-    found = lp.best_constrained(scores, words, constraints, single_root=single_root, **few)
-    assert found.certified
-    assert found.score == pytest.approx(best, rel=1e-9, abs=1e-9)
-    if best == -math.inf:
-        assert found.heads is None and found.labels is None
-        return
-    assert found.heads is not None and found.labels is not None
-    assert found.bound == found.score
-    broken = [row for c in constraints for row in c.rows(words) if row.is_violated(found.heads, found.labels)]
-    assert not [row.why for row in broken if row.is_hard]
-    paid = cost(broken, found.heads, found.labels)
-    assert found.penalty == pytest.approx(paid, rel=1e-9)
-    alone = sum(scores[found.heads[m], m, found.labels[m]] for m in range(1, len(scores)))
-    assert found.score == pytest.approx(alone - paid, rel=1e-12, abs=1e-9)
+    check_problem(seed)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("step", range(10))
+def test_certified_is_the_best_of_thousands(step: int) -> None:
+    for seed in range(step, 5000, 10):
+        check_problem(seed)
 
 
 def test_some_of_these_problems_are_of_every_kind() -> None:
@@ -143,18 +106,6 @@ def test_projective_rows_are_those_of_crossing_trees() -> None:
         assert bool(found) == any(row.is_violated(tree, [-1, 0, 0, 0, 0]) for row in lp.Projective().rows(words))
 
 
-def test_violated_is_what_rows_say() -> None:
-    rng = random.Random(1)
-    for _ in range(200):
-        n = rng.randint(1, 5)
-        words = sentence([rng.choice(TAGS) for _ in range(n)])
-        heads = [-1, *(rng.choice([h for h in range(n + 1) if h != m]) for m in range(1, n + 1))]
-        labels = [-1, *(rng.randrange(3) for _ in range(n))]
-        for constraint in random_constraints(rng, n):
-            said = {row for row in constraint.rows(words) if row.is_violated(heads, labels)}
-            assert bool(said) == bool(list(constraint.violated(words, heads, labels)))
-
-
 def test_a_long_sentence_looks_at_little() -> None:
     numbers = np.random.default_rng(0)
     n = 30
@@ -204,7 +155,7 @@ def test_soft_crossings_are_paid_once(seed: int) -> None:
     asked: list[lp.Constraint] = [lp.Soft(lp.Projective(), 0.5)]
     found = lp.best_constrained(scores, words, asked)
     assert found.certified
-    assert found.score == pytest.approx(by_enumeration(scores, words, asked, True), abs=1e-9)
+    assert found.score == pytest.approx(Worths(scores, words, asked, True).best, abs=1e-9)
 
 
 class Rows(lp.Constraint):
@@ -239,7 +190,7 @@ def test_any_rows(rows: tuple[lp.Row, ...], seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(4, 4, 1))
     words = lp.Words.of(list("abc"))
     found = lp.best_constrained(scores, words, [Rows(*rows)])
-    best = by_enumeration(scores, words, [Rows(*rows)], True)
+    best = Worths(scores, words, [Rows(*rows)], True).best
     assert found.certified and found.score == pytest.approx(best, abs=1e-9)
 
 
@@ -251,11 +202,9 @@ def test_rows_that_cannot_be() -> None:
         ({"low": 2}, "'x': low is 2, high is 1"),
         ({"boxes": (lp.Box(weight=math.inf),)}, "'x': a box's weight is not finite"),
     ):
-        with pytest.raises(ValueError, match=message):
-            lp.Row(**{"boxes": ONE, "low": 0, "high": 1, "why": "x", **change})
+        refuses(message, lp.Row, **{"boxes": ONE, "low": 0, "high": 1, "why": "x", **change})
     far = lp.Row((lp.Box(frozenset({7})),), 1, 1, "far")
-    with pytest.raises(ValueError, match=r"row 'far': 7 is not in 0\.\.3"):
-        lp.best_constrained(scores, words, [Rows(far)])
+    refuses(r"row 'far': 7 is not in 0\.\.3", lp.best_constrained, scores, words, [Rows(far)])
 
 
 def test_far_apart_scores_are_certified_to_the_last() -> None:
@@ -295,10 +244,10 @@ def test_conflicts_conflict_and_none_can_be_left_out() -> None:
         rows = {row for c in constraints for row in c.rows(words) if row.is_hard and row.why in found.conflict}
         flat = np.zeros(scores.shape)
         root = "one word under the root" in found.conflict
-        assert by_enumeration(flat, words, [Rows(*rows)], root) == -math.inf
+        assert Worths(flat, words, [Rows(*rows)], root).best == -math.inf
         for why in found.conflict:
             rest = [row for row in rows if row.why != why]
-            assert by_enumeration(flat, words, [Rows(*rest)], root and not why.startswith("one word under")) == 0.0
+            assert Worths(flat, words, [Rows(*rest)], root and not why.startswith("one word under")).best == 0.0
     assert looked_at > 15
 
 
@@ -319,8 +268,7 @@ def test_conflicts_conflict_and_none_can_be_left_out() -> None:
 )
 def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
     given = {"scores": np.zeros((4, 4, 1)), "words": lp.Words.of(list("abc")), **change}
-    with pytest.raises(ValueError, match=message):
-        lp.best_constrained(given.pop("scores"), given.pop("words"), **given)
+    refuses(message, lp.best_constrained, given.pop("scores"), given.pop("words"), **given)
 
 
 def test_no_words_and_one_word() -> None:

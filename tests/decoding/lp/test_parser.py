@@ -208,24 +208,14 @@ def test_the_command_on_what_some_sentences_do_not_have(model: Path, tmp_path: P
 def test_resumed_in_another_process(model: Path, tmp_path: Path) -> None:
     """The settings of a run are the same wherever it goes on; sets of strings are in another order there."""
     write_conllu(sentences(40), tmp_path / "in.conllu")
-    arguments = [
-        model,
-        tmp_path / "in.conllu",
-        "-o",
-        tmp_path / "out.conllu",
-        "--constraints",
-        "ud",
-        "--batch-words",
-        50,
-    ]
-    code = (
-        "import gpuparse.cli.corpus.driver as d; d.parse_corpus.__kwdefaults__.update(window=5, save_seconds=0.0); "
-        + ("import sys; from gpuparse.cli import main; main()")
-    )
+    files = [str(path) for path in (model, tmp_path / "in.conllu", "-o", tmp_path / "out.conllu")]
+    arguments = [*files, "--constraints", "ud", "--batch-words", "50"]
+    code = "import gpuparse.cli.corpus.driver as d; d.parse_corpus.__kwdefaults__.update(window=5, save_seconds=0.0); "
+    code += "import sys; from gpuparse.cli import main; main()"
     stop = "import gpuparse.cli.corpus.output as o; o.FileOutput.finish = lambda *_: sys.exit(7); "
 
     def process(before: str, seed: str, *more: str) -> int:
-        full = [sys.executable, "-c", f"import sys; {before}{code}", "parse", *map(str, arguments), *more]
+        full = [sys.executable, "-c", f"import sys; {before}{code}", "parse", *arguments, *more]
         return subprocess.run(full, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True).returncode
 
     assert process("", "1") == 0

@@ -8,46 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.decoding.ppc import ppc, pricing
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.brute import solve_whole
 from gpuparse.decoding.ppc.grandparents import POLYTOPES, PRICED, GrandparentProgram, legal_arcs, legal_triples
+from gpuparse.decoding.ppc.units import Units
 from gpuparse.decoding.solver import Status
 from gpuparse.nn.trilinear import TrilinearParts
+from tests.decoding.instances import LENGTHS, best, check_best, check_sound, instance, normal
+from tests.decoding.refusals import refuses
 from tests.oracle import all_trees
 
-LENGTHS = torch.tensor([5, 3, 4, 1])
 roots = pytest.mark.parametrize("single_root", [True, False])
-
-
-def instance(seed: int, strength: float = 2.0, forbidden: float = 0.0) -> gp.Scores:
-    g = torch.Generator().manual_seed(seed)
-    arcs = 2 * torch.randn(4, 6, 6, generator=g, dtype=torch.float64)
-    parts = strength * torch.randn(4, 6, 6, 6, generator=g, dtype=torch.float64)
-    parts[torch.rand(parts.shape, generator=g) < forbidden] = -math.inf
-    arcs[:, 1:][torch.rand(4, 5, 6, generator=g) < forbidden / 2] = -math.inf
-    return gp.Scores(arcs, LENGTHS, grandparents=parts)
-
-
-def best(scores: gp.Scores, single_root: bool) -> Tensor:
-    """The greatest score of any tree of each sentence."""
-    found = []
-    for b, n in enumerate(scores.lengths.tolist()):
-        trees = all_trees(n, single_root=single_root, projective=False)
-        heads = torch.full((len(trees), scores.arcs.shape[1]), -1)
-        heads[:, : n + 1] = trees
-        assert scores.grandparents is not None
-        one = gp.Scores(
-            scores.arcs[b].expand(len(trees), -1, -1),
-            torch.full((len(trees),), n),
-            grandparents=scores.grandparents.dense()[b].expand(len(trees), -1, -1, -1),
-            validate_args=False,
-        )
-        found.append(one.total(heads).max())
-    return torch.stack(found)
 
 
 @roots
@@ -60,13 +34,9 @@ def test_certified_trees_are_best(single_root: bool, forbidden: float) -> None:
         if not bool((expected > -math.inf).all()):
             continue
         exact = gp.decode(scores, "ppc", single_root=single_root, exact=True)
-        assert bool(exact.certified.all())
-        torch.testing.assert_close(exact.score, expected, rtol=0, atol=1e-8)
-        torch.testing.assert_close(exact.bound, expected, rtol=0, atol=1e-8)
+        check_best(exact, expected)
         branched += int((exact.stats["branches"] > 0).sum())
-        relaxed = gp.decode(scores, "ppc", single_root=single_root)
-        assert bool((relaxed.bound >= expected - 1e-9).all()) and bool((relaxed.score <= expected + 1e-9).all())
-        torch.testing.assert_close(relaxed.score[relaxed.certified], expected[relaxed.certified], rtol=0, atol=1e-8)
+        check_sound(gp.decode(scores, "ppc", single_root=single_root), expected)
     assert branched > 0
 
 
@@ -95,19 +65,18 @@ def test_polytopes(polytope: str) -> None:
     """All hold every tree; none is tighter than "all", but for "tight", than which none is tighter."""
     for seed in range(6):
         scores = instance(seed)
-        expected = best(scores, True)
+        expected = best(scores)
         found = gp.decode(scores, "lp", polytope=polytope)
         assert bool((found.stats["relaxed"] >= expected - 1e-9).all())
         of_all = gp.decode(scores, "lp", polytope="all").stats["relaxed"]
         tighter, looser = (found.stats["relaxed"], of_all)[:: 1 if polytope == "tight" else -1]
         assert bool((looser >= tighter - 1e-7).all())
-        torch.testing.assert_close(found.score[found.certified], expected[found.certified], rtol=0, atol=1e-8)
+        check_sound(found, expected)
 
 
 def test_rows_hold_for_trees() -> None:
     """A tree, its flow and its grandparents satisfy every row of the program."""
     scores = instance(3)
-    assert scores.grandparents is not None
     arcs, grandparents = scores.arcs[0].numpy(), scores.grandparents.dense()[0].numpy()
     program = GrandparentProgram(arcs, single_root=True)
     program.add_arcs(*legal_arcs(arcs))
@@ -160,15 +129,13 @@ def test_few_are_scored_and_counted() -> None:
 
 def test_no_tree() -> None:
     scores = instance(1)
-    assert scores.grandparents is not None
     parts = scores.grandparents.dense().clone()
     parts[1] = -math.inf
     given = gp.Scores(scores.arcs, LENGTHS, grandparents=parts)
     for method in ("ppc", "lp"):
         found = gp.decode(given, method, single_root=False)  # all words under the root
         assert bool(found.certified[1]) and found.heads[1].tolist() == [-1, 0, 0, 0, -1, -1]
-        with pytest.raises(ValueError, match="grandparents of sentence 1: every tree has a forbidden part"):
-            gp.decode(given, method)
+        refuses("grandparents of sentence 1: every tree has a forbidden part", gp.decode, given, method)
         unseen = gp.decode(gp.Scores(scores.arcs, LENGTHS, grandparents=parts, validate_args=False), method)
         assert unseen.heads[1].tolist() == [-1] * 6 and not bool(unseen.certified[1])
         assert unseen.score[1] == -math.inf and unseen.bound[1] == math.inf
@@ -178,10 +145,9 @@ def test_no_tree() -> None:
 def test_scores_of_any_size() -> None:
     for size in (1e-11, 1e-6, 1e4, 1e9):
         scores = instance(2)
-        assert scores.grandparents is not None
         large = gp.Scores(size * scores.arcs, LENGTHS, grandparents=size * scores.grandparents.dense())
         found = gp.decode(large, "ppc", exact=True)
-        torch.testing.assert_close(found.score, size * best(scores, True), rtol=1e-9, atol=1e-20)
+        torch.testing.assert_close(found.score, size * best(scores), rtol=1e-9, atol=1e-20)
         assert bool(found.certified.all())
         whole = gp.decode(large, "lp")
         torch.testing.assert_close(whole.stats["relaxed"], found.stats["relaxed"], rtol=1e-7, atol=1e-20)
@@ -192,7 +158,6 @@ def test_one_huge_score() -> None:
     for seed in range(6):
         for kind in ("arcs", "grandparents"):
             scores = instance(seed, strength=0.3)
-            assert scores.grandparents is not None
             arcs, parts = 0.3 * scores.arcs, scores.grandparents.dense().clone()
             if kind == "arcs":
                 arcs[:, 0, 3] += 1e9
@@ -200,13 +165,12 @@ def test_one_huge_score() -> None:
                 parts[:, 0, 1, 2] += 1e9
             given = gp.Scores(arcs, LENGTHS, grandparents=parts)
             found = gp.decode(given, "ppc", exact=True)
-            torch.testing.assert_close(found.score, best(given, True), rtol=0, atol=1e-6)
+            torch.testing.assert_close(found.score, best(given), rtol=0, atol=1e-6)
             assert bool(found.certified.all())
 
 
 def test_more_is_found_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = torch.Generator().manual_seed(0)
-    arcs, parts = (torch.randn(*shape, generator=g, dtype=torch.float64) for shape in ((1, 13, 13), (1, 13, 13, 13)))
+    arcs, parts = normal(0, (1, 13, 13), (1, 13, 13, 13))
     scores = gp.Scores(arcs, grandparents=3 * parts)
     monkeypatch.setattr(pricing, "ROOM", 0)
     found, whole = gp.decode(scores, "ppc"), gp.decode(scores, "lp")
@@ -215,9 +179,9 @@ def test_more_is_found_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -
 
 def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = instance(5)
-    expected = best(scores, True)
+    expected = best(scores)
     found = gp.decode(scores, "ppc", exact=True, time_limit=0.0)
-    assert bool((found.bound >= expected - 1e-9).all()) and bool((found.score <= expected + 1e-9).all())
+    check_sound(found, expected)
     assert not bool(found.certified[0]) and found.remarks[0] == "not proven: the time limit"
     assert bool((found.heads[:, 1] >= 0).all())
     assert set(found.remarks) == set((~found.certified).nonzero()[:, 0].tolist())
@@ -254,9 +218,7 @@ def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_labels_and_first_order() -> None:
-    g = torch.Generator().manual_seed(3)
-    scores = instance(3)
-    labels = torch.randn(4, 6, 6, 3, generator=g, dtype=torch.float64)
+    scores, (labels,) = instance(3), normal(3, (4, 6, 6, 3))
     given = gp.Scores(scores.arcs, LENGTHS, labels=labels, grandparents=scores.grandparents)
     found, expected = gp.decode(given, "ppc", exact=True), gp.decode(given, "ilp")
     assert torch.equal(found.heads, expected.heads)
@@ -268,7 +230,6 @@ def test_labels_and_first_order() -> None:
 
 def test_threads_and_batches_do_not_matter() -> None:
     scores = instance(7)
-    assert scores.grandparents is not None
     alone = gp.Scores(scores.arcs[:1], grandparents=scores.grandparents.dense()[:1])
     both = gp.decode(scores, "ppc", exact=True), gp.decode(alone, "ppc", exact=True)
     assert torch.equal(both[0].heads[:1], both[1].heads)
@@ -296,22 +257,38 @@ def test_errors() -> None:
     scores = instance(0)
     siblings = gp.Scores(scores.arcs, LENGTHS, siblings=torch.zeros(4, 6, 6, 6))
     for method in ("ppc", "lp"):
-        with pytest.raises(ValueError, match=f'method "{method}" takes grandparents, but scores have siblings'):
-            gp.decode(siblings, method)
-        with pytest.raises(ValueError, match="non-projective"):
-            gp.decode(scores, method, projective=True)
-        with pytest.raises(ValueError, match="time_limit must be a number of seconds"):
-            gp.decode(scores, method, time_limit=-1.0)
-    with pytest.raises(ValueError, match="threads must be a whole number from 1 on, got 0"):
-        gp.decode(scores, "ppc", threads=0)
-    with pytest.raises(ValueError, match="lazy_rows goes with polytope all or tight"):
-        gp.decode(scores, "lp", polytope="arcgp", lazy_rows=True)
-    with pytest.raises(ValueError, match="polytope must be one of arcgp, onegp, all, tight"):
-        gp.decode(scores, "lp", polytope="some")
+        refuses(f'method "{method}" takes grandparents, but scores have siblings', gp.decode, siblings, method)
+        refuses("non-projective", gp.decode, scores, method, projective=True)
+        refuses("time_limit must be a number of seconds", gp.decode, scores, method, time_limit=-1.0)
+    refuses("threads must be a whole number from 1 on, got 0", gp.decode, scores, "ppc", threads=0)
+    refuses("lazy_rows goes with polytope all or tight", gp.decode, scores, "lp", polytope="arcgp", lazy_rows=True)
+    refuses("polytope must be one of arcgp, onegp, all, tight", gp.decode, scores, "lp", polytope="some")
 
 
 def test_whole_program_is_stopped() -> None:
     scores = instance(0)
-    assert scores.grandparents is not None
     found = solve_whole(scores.arcs[0].numpy().copy(), scores.grandparents.dense()[0].numpy(), seconds=0.0)
     assert found.status is Status.STOPPED and found.z is None and found.bound == math.inf
+
+
+def test_what_is_left_out_is_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arcs alone too: a tree might have one that is too far away."""
+    scores = instance(5)
+    arcs = scores.arcs.clone()
+    arcs[0, 2, 1] = -1e12
+    near, far = (gp.Scores(x, LENGTHS, grandparents=scores.grandparents.dense()) for x in (scores.arcs, arcs))
+    monkeypatch.setattr(Units, "beyond", 1e6)
+    without, found = (parse_price_cut(x, exact=True, time_limit=0.0) for x in (near, far))
+    assert not bool(without.certified[0] | found.certified[0])
+    assert without.bound[0] < 1e3 < found.bound[0]
+
+
+def test_no_program_is_outgrown_before_there_is_a_tree() -> None:
+    scores = instance(3)
+    n = int(LENGTHS[0])
+    arcs, over = scores.arcs[0, : n + 1, : n + 1].numpy(), np.zeros((n + 1, n + 1))
+    sentence = ppc.PricedSentence(Units.of(arcs, over).within(1e300), True, math.inf, math.inf, "tight")
+    sentence.score = 0.0
+    assert not sentence.outgrown
+    sentence.tree = np.arange(-1, n)
+    assert sentence.outgrown

@@ -12,6 +12,7 @@ import torch
 import gpuparse as gp
 from gpuparse.decoding.ppc.grandparents import Duals, GrandparentProgram
 from gpuparse.decoding.ppc.ppc import Answer, PricedSentence
+from tests.decoding.instances import normal
 
 
 def _exact_budget(program: GrandparentProgram, duals: Duals, h: int, m: int) -> Fraction:
@@ -39,7 +40,6 @@ def test_budgets_and_objectives_are_off_by_no_more(polytope: str, monkeypatch: p
     def spy(sentence: PricedSentence, answer: Answer) -> Any:
         nonlocal looked
         program, duals = sentence.program, sentence._duals
-        assert duals is not None
         budgets, off = program.budgets(duals), program.budget_rounding(duals)
         for h, m in np.argwhere(sentence.arcs > -np.inf).tolist():
             assert abs(Fraction(budgets[h, m]) - _exact_budget(program, duals, h, m)) <= Fraction(off[h, m])
@@ -66,19 +66,15 @@ def test_budgets_and_objectives_are_off_by_no_more(polytope: str, monkeypatch: p
 
     monkeypatch.setattr(PricedSentence, "update", spy)
     for seed in range(6):
-        generator = torch.Generator().manual_seed(seed)
-        arcs = torch.randn(2, 8, 8, generator=generator) * 10.0**seed
-        pairs = torch.randn(2, 8, 8, 8, generator=generator) * 10.0**seed
+        arcs, pairs = (x * 10.0**seed for x in normal(seed, (2, 8, 8), (2, 8, 8, 8), dtype=torch.float32))
         gp.decode(gp.Scores(arcs, grandparents=pairs), "ppc", polytope=polytope, threads=1)
     assert looked > 20
 
 
 def test_noise_that_decides_is_looked_at_term_by_term(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a crude noise that proves nothing the precise one does; without it sentences are branched."""
-    generator = torch.Generator().manual_seed(3)
-    scores = gp.Scores(
-        torch.randn(12, 7, 7, generator=generator), grandparents=torch.randn(12, 7, 7, 7, generator=generator)
-    )
+    arcs, pairs = normal(3, (12, 7, 7), (12, 7, 7, 7), dtype=torch.float32)
+    scores = gp.Scores(arcs, grandparents=pairs)
     first = gp.decode(scores, "ppc", exact=True)
     monkeypatch.setattr(GrandparentProgram, "size", lambda self, duals: 1e3)
     again = gp.decode(scores, "ppc", exact=True)

@@ -11,20 +11,17 @@ from gpuparse.decoding.methods import decode
 from gpuparse.decoding.parts import DenseParts
 from gpuparse.decoding.scores import Scores
 from gpuparse.lp import Children, Projective
+from tests.decoding.instances import tensors
 from tests.oracle import all_trees
 
 
 def random_scores(seed: int, n: int, B: int = 3) -> Scores:
     rng, g = random.Random(seed), torch.Generator().manual_seed(seed)
+    kinds = ("grandparents", "siblings")
+    kinds = kinds if seed % 3 == 0 else (kinds[2 - seed % 3],)
     scale = rng.choice([1.0, 1.0, 1e3])
-    shapes = {"arcs": (B, n + 1, n + 1), "grandparents": (B, *[n + 1] * 3), "siblings": (B, *[n + 1] * 3)}
-    given = {name: scale * torch.randn(shape, generator=g, dtype=torch.float64) for name, shape in shapes.items()}
-    if seed % 3:
-        del given[("grandparents", "siblings")[seed % 3 - 1]]
-    lengths = torch.randint(1, n + 1, (B,), generator=g)
-    if seed % 4 == 0:
-        given["labels"] = torch.randn(B, n + 1, n + 1, 2, generator=g, dtype=torch.float64)
-    return Scores(given.pop("arcs"), lengths, **given)
+    given = {name: scale * x for name, x in tensors(seed, B, n, kinds, labels=2 * (seed % 4 == 0)).items()}
+    return Scores(given.pop("arcs"), torch.randint(1, n + 1, (B,), generator=g), **given)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -31,5 +31,4 @@ def saved(parser, tmp_path_factory):
 @pytest.fixture
 def model(saved, tmp_path):
     """A copy to break."""
-    shutil.copytree(saved, tmp_path / "model")
-    return tmp_path / "model"
+    return shutil.copytree(saved, tmp_path / "model")

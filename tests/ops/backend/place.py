@@ -53,6 +53,14 @@ class Place:
         return sorted(file.name for file in self.directory.iterdir())
 
 
+def compiler(directory: Path, script: str) -> str:
+    """One that does what a script says."""
+    program = directory / "c++"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
 def another(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Place:
     """A cache elsewhere."""
     monkeypatch.setenv("GPUPARSE_CACHE", str(directory))

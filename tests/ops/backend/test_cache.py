@@ -73,6 +73,7 @@ def test_what_is_loaded_elsewhere_stays_whole(place: Place) -> None:
         assert loaded.read() == WHOLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ("library", "digest"))
 def test_cut_short_or_changed_anywhere(place: Place, which: str) -> None:
     place.fill()
@@ -130,44 +131,40 @@ def test_a_file_in_the_place_of_the_directory(place: Place) -> None:
     assert cache.describe_cache()["reason"] == os.strerror(errno.ENOTDIR)
 
 
-@pytest.mark.parametrize("how", (pytest.param("foreign", marks=only_root), 0o720, 0o702))
+FOREIGN = pytest.param("foreign", marks=only_root)
+
+
+def give_away(file: Path, how: int | str) -> str:
+    """To another user, or for others to write; what is said of it then."""
+    if isinstance(how, int):
+        file.chmod(how)
+        return f"{file.name}' can be written by others (mode {how:04o})"
+    os.lchown(file, OTHER_USER, -1)
+    return f"{file.name}' belongs to user {OTHER_USER}, not to {os.geteuid()}"
+
+
+@pytest.mark.parametrize("how", (FOREIGN, 0o720, 0o702))
 @pytest.mark.parametrize("which", ("library", "digest", "lock", "directory"))
 def test_foreign_or_others_may_write(place: Place, which: str, how: int | str) -> None:
     place.fill()
     if which == "lock":
         place.library.unlink()
         place.lock.touch(0o600)
-    file: Path = getattr(place, which)
-    if isinstance(how, int):
-        file.chmod(how)
-        assert f"can be written by others (mode {how:04o})" in refused(place)
-    else:
-        os.chown(file, OTHER_USER, -1)
-        assert f"belongs to user {OTHER_USER}, not to {os.geteuid()}" in refused(place)
+    assert give_away(getattr(place, which), how) in refused(place)
 
 
-@pytest.mark.parametrize("mode", (0o777, 0o770))
+@pytest.mark.parametrize("how", (FOREIGN, 0o777, 0o770))
 @pytest.mark.parametrize("there", (False, True))
-def test_others_may_write_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place, mode: int, there: bool
+def test_foreign_or_others_may_write_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place, how: int | str, there: bool
 ) -> None:
     top = tmp_path / "open"
     top.mkdir()
     place = another(monkeypatch, top / "between" / "cache")
     if there:
         place.fill()
-    top.chmod(mode)
-    assert f"open' can be written by others (mode {mode:04o})" in refused(place)
+    assert give_away(top, how) in refused(place)
     assert there or not list(top.iterdir())  # nothing is made in there
-
-
-@only_root
-def test_foreign_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    top = tmp_path / "home"
-    top.mkdir()
-    os.chown(top, OTHER_USER, -1)
-    assert f"home' belongs to user {OTHER_USER}" in refused(another(monkeypatch, top / "cache"))
-    assert not list(top.iterdir())
 
 
 def test_sticky_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
@@ -189,17 +186,13 @@ def test_a_link_to_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "cache' can be written by others" in refused(place)
 
 
-@pytest.mark.parametrize("whose", ("to where others may write", pytest.param("of another user", marks=only_root)))
-def test_a_link_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place, whose: str) -> None:
-    mine, link = tmp_path / "open", tmp_path / "link"
-    mine.mkdir()
-    link.symlink_to(mine)
-    if whose == "of another user":
-        os.lchown(link, OTHER_USER, -1)
-    else:
-        mine.chmod(0o777)
-    told = {"of another user": f"link' belongs to user {OTHER_USER}"}.get(whose, "open' can be written by others")
-    assert told in refused(another(monkeypatch, link / "cache"))
+@pytest.mark.parametrize("how", (FOREIGN, 0o777))
+def test_a_link_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place, how: int | str) -> None:
+    """Of another user, or to where others may write."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    told = give_away(tmp_path / ("open" if isinstance(how, int) else "link"), how)
+    assert told in refused(another(monkeypatch, tmp_path / "link" / "cache"))
 
 
 @only_root

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuparse.ops.backend import cache, cpu
-from tests.ops.backend.place import OTHER_USER, ROOT, in_a_child, in_a_fork, only_posix
+from tests.ops.backend.place import OTHER_USER, ROOT, compiler, in_a_child, in_a_fork, only_posix
 
 pytestmark = only_posix
 
@@ -23,14 +23,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return target.read_bytes()
 
 
-def compiler(monkeypatch: pytest.MonkeyPatch, directory: Path, script: str) -> None:
-    program = directory / "c++"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(cpu, "_compiler_command", lambda: (str(program),))
-    monkeypatch.setattr(cpu, "find_compiler", lambda: str(program))
+def compile_by(script: str, directory: Path, monkeypatch: pytest.MonkeyPatch, target: str = "threads.so") -> Path:
+    """Compile with a compiler that does what a script says."""
+    program = compiler(directory, script)
+    monkeypatch.setattr(cpu, "_compiler_command", lambda: (program,))
+    monkeypatch.setattr(cpu, "find_compiler", lambda: program)
+    cpu._compile(cpu.THREADS, directory / target)
+    return directory / target
 
 
+@pytest.mark.slow
 def test_a_library_that_is_cut_short(library: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To load one would often be the end of the process (SIGBUS): each is tried in a process of its own."""
     name = cache.cache_name("threads", ".so")
@@ -65,10 +67,9 @@ def test_any_umask(umask: int) -> None:
 
 
 def test_what_is_made_on_the_way_is_beside_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler(monkeypatch, tmp_path, 'for last; do :; done; echo "$TMPDIR" > "$last"')
     (tmp_path / "work").mkdir()
-    cpu._compile(cpu.THREADS, tmp_path / "work" / "threads.so")
-    assert (tmp_path / "work" / "threads.so").read_text() == f"{tmp_path / 'work'}\n"
+    script = 'for last; do :; done; echo "$TMPDIR" > "$last"'
+    assert compile_by(script, tmp_path, monkeypatch, "work/threads.so").read_text() == f"{tmp_path / 'work'}\n"
 
 
 @pytest.mark.parametrize(
@@ -81,14 +82,20 @@ def test_what_is_made_on_the_way_is_beside_the_library(tmp_path: Path, monkeypat
     ),
 )
 def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str) -> None:
-    compiler(monkeypatch, tmp_path, script)
     with pytest.raises(cpu.CompileError, match=rf"could not compile the kernels \(threads\): {told}$"):
-        cpu._compile(cpu.THREADS, tmp_path / "threads.so")
+        compile_by(script, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("code", (errno.ENOSPC, errno.EDQUOT))
 def test_a_compiler_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    compiler(monkeypatch, tmp_path, f"echo 'fatal error: error writing to x.s: {os.strerror(code)}' >&2; exit 1")
     with pytest.raises(OSError) as caught:
-        cpu._compile(cpu.THREADS, tmp_path / "threads.so")
+        compile_by(f"echo 'fatal error: error writing to x.s: {os.strerror(code)}' >&2; exit 1", tmp_path, monkeypatch)
     assert caught.value.errno == code
+
+
+def test_the_version_is_the_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compiler(tmp_path, "echo 'g++ 99.1'\necho 'Copyright'\n")
+    monkeypatch.setattr(cpu, "_compiler_command", lambda: (program,))
+    assert cpu.compiler_version.__wrapped__() == "g++ 99.1"
+    monkeypatch.setattr(cpu, "_compiler_command", lambda: (str(tmp_path / "none"),))
+    assert cpu.compiler_version.__wrapped__() is None

@@ -16,7 +16,7 @@ import torch
 import gpuparse as gp
 from gpuparse.ops.backend import base, choose, cpu
 from gpuparse.ops.backend.gpu import GpuBackend
-from tests.ops.backend.place import in_a_fork
+from tests.ops.backend.place import compiler, in_a_fork
 
 USE = """
 import warnings, torch
@@ -40,14 +40,6 @@ def start(cache: Path, before: str = "", **environment: str) -> subprocess.Popen
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     own = {**os.environ, "GPUPARSE_CACHE": str(cache), **environment}
     return subprocess.Popen([sys.executable, "-c", f"{before}\n{USE}"], env=own, start_new_session=True, **pipes)
-
-
-def compiler(directory: Path, script: str) -> str:
-    """One that does what a script says."""
-    program = directory / "c++"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return str(program)
 
 
 def finish(process: subprocess.Popen[str]) -> list[str]:

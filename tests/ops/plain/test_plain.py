@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpuparse.ops.plain import eisner, generic, matrix_tree, mst, semiring
+from gpuparse.ops.plain import check, eisner, generic, matrix_tree, mst, semiring
 from tests.oracle import Enumeration, never_read, random_instance
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -192,6 +192,7 @@ def test_inference_mode(single_root: bool, projective: bool) -> None:
     assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
 
 
+@pytest.mark.slow
 @families
 @roots
 def test_no_synchronisation(single_root: bool, projective: bool) -> None:
@@ -215,3 +216,14 @@ def test_the_meta_device_tells() -> None:
     ):
         with pytest.raises((RuntimeError, NotImplementedError)):
             look()
+
+
+def test_what_scores_hold() -> None:
+    """Only what is read is looked at: arcs to words of the sentence from other nodes of it."""
+    found = []
+    for value in (0.0, 2.0**20 - 1, 2.0**20, -(2.0**20), 1 - 2.0**20, NEG_INF, -NEG_INF, float("nan")):
+        arcs = torch.zeros(2, 4, 4, dtype=torch.float64)
+        arcs[:, 3, 1] = value  # the second sentence has no third word
+        found.append(check.flags(arcs, torch.tensor([3, 2])).tolist())
+    assert found == [[0, 0], [0, 0], [8, 0], [8, 0], [0, 0], [2, 0], [9, 0], [1, 0]]
+    assert check.flags(torch.zeros(3, 4, 4), torch.tensor([0, 4, 3])).tolist() == [4, 4, 0]

@@ -7,7 +7,7 @@
 #include "memory.h"
 
 struct Counts {  // the same order as in launch.py
-  uint64_t barriers, warp_instructions, critical_instructions, lane_instructions;
+  uint64_t barriers, warp_instructions, critical_instructions, lane_instructions, double_instructions;
   uint64_t global_requests, global_sectors, shared_requests, shared_passes;
 };
 static Counts counts;
@@ -65,9 +65,10 @@ static void count_phase(const Block& block) {
       for (uint32_t i = first; i < std::min(first + 32, block.size); i++) {
         const uint32_t n = runs[size_t(i) * BASIC_BLOCKS + basic];
         most = std::max(most, n);
-        counts.lane_instructions += uint64_t(n) * basic_block_sizes[basic];
+        counts.lane_instructions += uint64_t(n) * basic_blocks[basic].size;
       }
-      issued += uint64_t(most) * basic_block_sizes[basic];
+      issued += uint64_t(most) * basic_blocks[basic].size;
+      counts.double_instructions += uint64_t(most) * basic_blocks[basic].doubles;
     }
     counts.warp_instructions += issued;
     critical = std::max(critical, issued);

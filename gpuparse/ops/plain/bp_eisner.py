@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import Graph
+from gpuparse.ops.plain.links import Graph
 from gpuparse.ops.plain.semiring import NEG_INF
 
 

@@ -1,0 +1,222 @@
+"""All that parse, price and cut does for a sentence, as work that asks: what it begins with, and how it ends."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from gpuparse.decoding.ppc.branch import Path, Score, branch_and_bound, offer_tree, run
+from gpuparse.decoding.ppc.grandparents import Doubles, Ints, Polytope, allowed
+from gpuparse.decoding.ppc.ppc import NONE, PricedSentence, T, Work
+from gpuparse.decoding.ppc.pricing import Pricing
+from gpuparse.decoding.ppc.rounding import rounded
+from gpuparse.decoding.ppc.units import MOST, Units, scaled_number, total
+from gpuparse.decoding.ppc.witness import Witness
+from gpuparse.decoding.solver import Status
+from gpuparse.ops import MATRIX_TREE
+from gpuparse.system.transfer import to_host
+
+HEADS = 3  # best heads of each word by the scores of arcs that are columns from the start
+
+
+class Warm(NamedTuple):
+    """What is known before: arcs that are columns from the start, trees (-1 where there is none), and what no tree
+    scores more than."""
+
+    arcs: Bool[Tensor, "B N N"]
+    heads: Int64[Tensor, "B N"]
+    bound: Float64[Tensor, " B"]
+
+
+class End(NamedTuple):
+    """How a sentence ended: whether its linear program has a tree for a solution, its value or a bound on that, how
+    many branches were solved, why some are left, and the branches that there are."""
+
+    sentence: PricedSentence
+    integral: bool
+    relaxed: float
+    branches: int
+    status: Status
+    leaves: list[tuple[Path, Witness | None]]
+
+
+@dataclass(frozen=True)
+class First:
+    """What sentences begin with: first trees (the best ones by arcs alone, and were every arc's grandparent the best
+    that it can have), their arcs and those of each word's best heads, and the grandparents among these."""
+
+    scores: Doubles
+    over: Doubles
+    trees: list[Ints]
+    columns: list[tuple[Ints, Ints]]
+    bounds: Doubles | None
+    own: list[slice]
+    single_root: bool
+
+    @classmethod
+    def of(cls, arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, warm: Warm | None) -> First:
+        """Of a batch. Waits for the device, once."""
+        with torch.no_grad():
+            most = pricing.over_g.clone()
+            most[:, 0] = 0.0
+            ways = [MATRIX_TREE.argmax(x, pricing.lengths, single_root) for x in (arcs + most, arcs)]
+        known = () if warm is None else (warm.heads, warm.arcs, warm.bound)
+        lengths, scores, over, *rest = to_host(pricing.lengths, arcs, pricing.over_g, *ways, *known)
+        trees, (arcs_, bounds) = rest[:3], (None, None) if warm is None else rest[3:]
+        own = [slice(n + 1) for n in lengths.tolist()]
+        columns = [
+            _columns(scores[b, at, at], trees, b, None if arcs_ is None else arcs_[b, at, at])
+            for b, at in enumerate(own)
+        ]
+        return cls(scores, over, trees, columns, bounds, own, single_root)
+
+    def work(self, b: int, pricing: Pricing, polytope: Polytope, seconds: float, exact: bool) -> Work[End]:
+        """All that is done for a sentence; anew where its horizon has to move."""
+        known = yield self.columns[b][1]
+        score = partial(pricing.cost, b)
+        sentence = self._begin(b, pricing, known, polytope, seconds)
+        while True:
+            yield from _charged(sentence, run(sentence, score))
+            end = yield from _charged(sentence, _finish(sentence, score, exact))
+            horizon = _horizon(sentence, bool(pricing.left_out[b]))
+            if horizon is None:
+                return end
+            before, sentence = sentence, self._begin(b, pricing, known, polytope, sentence.seconds, horizon)
+            sentence.iterations = before.iterations
+            if before.tree is not None:
+                yield from offer_tree(sentence, score, before.tree)
+                sentence.done |= sentence.certified
+
+    def _begin(
+        self,
+        b: int,
+        pricing: Pricing,
+        of_triples: Doubles,
+        polytope: Polytope,
+        seconds: float,
+        horizon: float | None = None,
+    ) -> PricedSentence:
+        """A sentence's program with the first columns, whose triples have these scores; with another horizon than that
+        of the first trees if that is given."""
+        at, (inside, triples) = self.own[b], self.columns[b]
+        g, p, c = triples.T
+        candidates = [_Candidate.of(tree[b, at].astype(np.int64), triples) for tree in self.trees if tree[b, 1] >= 0]
+        units = Units.of(self.scores[b, at, at], self.over[b, at, at])
+        if horizon is None:
+            plain = units.triples(p, c, of_triples)
+            near = max((tree.cost(units.total, plain) for tree in candidates), default=-math.inf)
+            horizon = units.first_horizon(-near)
+        pricing.units[b] = units = units.within(horizon)
+        pricing.left_out[b] = False
+        costs = pricing.costs(b, triples, of_triples)
+        possible = self.trees[0][b, 1] >= 0
+        sentence = PricedSentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
+        if possible:
+            upper_bound = scaled_number(
+                _Candidate.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power
+            )
+            sentence.bound = upper_bound + max(0.0, units.rounding(upper_bound))
+        if self.bounds is not None:
+            sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))
+        for tree in candidates:
+            sentence.offer(tree.heads, tree.cost(sentence.arcs, costs))
+        sentence.done = sentence.certified or not possible
+        if not sentence.done:
+            here = sentence.arcs > -np.inf
+            there = (costs > -np.inf) & here[g, p] & here[p, c]
+            sentence.begin(inside[here[tuple(inside.T)]], triples[there], costs[there])
+        return sentence
+
+
+class _Candidate(NamedTuple):
+    """Heads [N], and which of a sentence's first triples are the tree's."""
+
+    heads: Ints
+    own: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, heads: Ints, triples: Ints) -> _Candidate:
+        g, p, c = triples.T
+        return cls(heads, (heads[c] == p) & (heads[p] == g))
+
+    def cost(self, arcs: Doubles, triples: Doubles) -> float:
+        """-inf if it has a forbidden part."""
+        return total(arcs[self.heads[1:], np.arange(1, len(arcs))], triples[self.own])
+
+
+def _columns(
+    arcs: Doubles, trees: list[npt.NDArray[np.int64]], b: int, known: npt.NDArray[np.bool_] | None
+) -> tuple[Ints, Ints]:
+    """First arcs [A, 2] and grandparents [T, 3] of a sentence: those of trees, and those known or of best heads."""
+    N = len(arcs)
+    here = allowed(arcs)
+    inside, word = np.zeros((N, N), dtype=bool), np.arange(1, N)
+    for tree in trees:
+        heads = tree[b, 1:N]
+        inside[heads[heads >= 0], word[heads >= 0]] = True
+    if known is not None:
+        inside |= known
+    else:
+        for row in np.argsort(np.where(here, -arcs, np.inf)[:, 1:], axis=0, kind="stable")[:HEADS]:
+            inside[row, word] = True
+    inside &= here
+    both = inside[:, :, None] & inside[None]
+    both[np.arange(N), :, np.arange(N)] = False
+    return np.argwhere(inside), np.argwhere(both)
+
+
+def _horizon(sentence: PricedSentence, left_out: bool) -> float | None:
+    """The horizon to begin anew with; None: what is known stays."""
+    if (
+        sentence.certified
+        or sentence.status is not Status.OPTIMAL
+        or (sentence.tree is None and not sentence.impossible)
+    ):
+        return None
+    found = sentence.units.next_horizon(sentence.score, left_out or sentence.units.leaves_out)
+    if found is None and sentence.impossible and sentence.units.horizon < MOST:
+        return MOST  # there may be more beyond the horizon than was looked at
+    return found
+
+
+def _finish(sentence: PricedSentence, score: Score, exact: bool) -> Work[End]:
+    """A tree where the program has none for a solution; the best one if that is asked for."""
+    reached = sentence.score if sentence.certified else sentence.bound
+    end = partial(End, sentence, sentence.certified or sentence.integral, sentence.units.score(reached))
+    whole: list[tuple[Path, Witness | None]] = [((), sentence.witness)]
+    if sentence.certified or sentence.impossible or sentence.z is None:
+        return end(0, sentence.status, whole)
+
+    def round_(z: Doubles) -> Ints:
+        return rounded(z, sentence.arcs, sentence.single_root)
+
+    yield from offer_tree(sentence, score, round_(sentence.z))
+    enough = sentence.certified or sentence.outgrown or (sentence.tree is not None and not exact)
+    if enough or sentence.status is not Status.OPTIMAL:
+        return end(0, sentence.status, whole)
+    sentence.bound, branches, status, leaves = yield from branch_and_bound(sentence, score, round_, any_tree=not exact)
+    return end(branches, status, leaves)
+
+
+def _charged(sentence: PricedSentence, work: Work[T]) -> Work[T]:
+    """Work whose time is taken from the sentence's; that of waiting is not."""
+    reply = None
+    while True:
+        begun = time.monotonic()
+        try:
+            request = work.send(reply)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        finally:
+            sentence.seconds -= time.monotonic() - begun
+        reply = yield request

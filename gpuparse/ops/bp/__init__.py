@@ -1,0 +1,40 @@
+"""Belief propagation: what a family of factors sends in an iteration, one kernel a family.
+
+``totals`` [3, B, N, N] are all messages to each link (``plain/links.py``), ``own`` those of the family itself. A
+kernel takes these out, propagates, damps, leaves sentences that are ``frozen`` [B] as they are, and adds up what the
+family now says of each link (``part``, like ``totals``). All is float64. Gradients are kernels too, but those of
+max-product and of gradients, which are plain torch.
+"""
+
+from gpuparse.ops.bp.child_sequences import (
+    children,
+    children_sum,
+    launch_children,
+    launch_children_back,
+    launch_children_sum,
+)
+from gpuparse.ops.bp.grandparents import grand, grand_odds, launch_grand, launch_grand_back, launch_grand_odds
+from gpuparse.ops.bp.propagators import as_totals, takes
+from gpuparse.ops.bp.settling import launch_settle, settle
+from gpuparse.ops.bp.trees import launch_tree, launch_tree_back, takes_tree, tree
+
+__all__ = [
+    "as_totals",
+    "children",
+    "children_sum",
+    "grand",
+    "grand_odds",
+    "launch_children",
+    "launch_children_back",
+    "launch_children_sum",
+    "launch_grand",
+    "launch_grand_back",
+    "launch_grand_odds",
+    "launch_settle",
+    "launch_tree",
+    "launch_tree_back",
+    "settle",
+    "takes",
+    "takes_tree",
+    "tree",
+]

@@ -1,0 +1,70 @@
+"""How many operations belief propagation takes where values cannot be looked at, as on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gpuparse as gp
+from gpuparse.train.objectives import tree_objective
+
+VIEWS = {
+    *("alias", "as_strided", "detach", "diagonal", "expand", "lift_fresh", "movedim", "permute", "reshape", "select"),
+    *("slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view"),
+    *("_reshape_alias", "_unsafe_view"),
+}
+
+
+class Operations(TorchDispatchMode):
+    """Counts dispatched operators that are no views; one of ours is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.split("::")[1]
+        self.found[name] += name not in VIEWS
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("gpuparse") and hasattr(module, "can_validate"):
+            monkeypatch.setattr(module, "can_validate", lambda _, asked: bool(asked))
+
+
+def some_scores(grad: bool = False) -> gp.Scores:
+    g, B, N = torch.Generator().manual_seed(0), 32, 21
+    lengths = torch.randint(10, 21, (B,), generator=g)
+    arcs, grand, sib = (torch.randn(B, *[N] * k, generator=g).requires_grad_(grad) for k in (2, 3, 3))
+    return gp.Scores(arcs, lengths, grandparents=grand, siblings=sib, validate_args=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("projective", [False, True])
+def test_decoding(projective: bool, blind: None) -> None:
+    scores = some_scores()
+    with Operations() as counted:
+        found = gp.decode(scores, "bp", iterations=5, tolerance=0.0, projective=projective)
+    assert (found.iterations == 5).all()
+    assert counted.found["bp_tree"] == counted.found["bp_grand"] == counted.found["bp_children"] == 5
+    assert counted.found.total() <= 400
+
+
+@pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("name, most", [("bp", 1000), ("bp_l2", 2000)])
+def test_training(name: Any, projective: bool, most: int, blind: None) -> None:
+    scores = some_scores(grad=True)
+    heads = gp.mst(scores.arcs.detach(), scores.lengths)
+    loss = tree_objective(name, projective=projective, single_root=True, margin=1.0, iterations=5)
+    with Operations() as counted:
+        loss(scores, heads).sum().backward()
+    assert counted.found.total() <= most
+    assert scores.arcs.grad is not None and not scores.arcs.grad.isnan().any()

@@ -1,0 +1,257 @@
+"""Every decoder, objective and model, and the self-test, on a simulated `cuda` device. Run by test_far_paths.
+
+The argument says which of them. What comes out is JSON: of each path what differs from the CPU, and what was counted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+import gpuparse as gp
+from gpuparse import bp
+from gpuparse.cli import selftest
+from gpuparse.lp import Children, Constraint
+from gpuparse.models.tagger import Tagger
+from gpuparse.train.distributed import Processes
+from gpuparse.train.tagging import TaggingTask, tag_vocabulary
+from gpuparse.train.task import Parsing
+from tests.simulated_cuda import CUDA, Simulated, SimulatedDevice, simulated_cuda
+from tests.train.small import BILSTM, NO_DROPOUT, TAGS, TEMPLATES, config, sentences
+
+SECOND = ("scorer.grandparents=3", "scorer.siblings=3")
+PROJECTIVE = ("training.projective=true",)
+Run = Callable[[torch.device], Any]
+
+
+def here(x: Any) -> Any:
+    """The values of what was found, wherever they are, and nothing else."""
+    if isinstance(x, Simulated):
+        x = x.elem
+    if isinstance(x, Tensor):
+        return x.detach().double().nan_to_num(nan=12345.0, posinf=1e300, neginf=-1e300)
+    if isinstance(x, dict):
+        return {name: here(value) for name, value in x.items()}
+    return [here(each) for each in x] if isinstance(x, (list, tuple)) else x
+
+
+def differ(one: Any, other: Any, rounding: float) -> bool:
+    """Whether two answers do."""
+    if isinstance(one, Tensor):
+        return one.shape != other.shape or not torch.allclose(one, other, rtol=rounding, atol=rounding)
+    if isinstance(one, dict):
+        return one.keys() != other.keys() or any(differ(one[name], other[name], rounding) for name in one)
+    if isinstance(one, list):
+        return len(one) != len(other) or any(differ(x, y, rounding) for x, y in zip(one, other, strict=True))
+    return bool(one != other)
+
+
+def compared(run: Run, rounding: float = 0.0) -> dict[str, Any]:
+    """A path on the CPU and there. ``run`` may return a function: what it does first is not counted."""
+
+    def done(device: torch.device, on: SimulatedDevice | None) -> Any:
+        found = run(device)
+        if callable(found):
+            if on is not None:
+                on.reset()
+            found = found()
+        counted = None if on is None else [on.waits, on.operations, on.bytes]
+        return here(found), counted
+
+    expected, _ = done(torch.device("cpu"), None)
+    with simulated_cuda() as on:
+        found, counted = done(CUDA, on)
+    assert counted is not None
+    waits, operations, made = counted
+    lines = {"waits": str(waits), "operations": str(operations), "bytes": str(made)}
+    numbers = {"waits": waits.total(), "operations": operations.total(), "bytes": made.total()}
+    return {"differs": differ(expected, found, rounding), "counted": numbers, "lines": lines}
+
+
+def decoders() -> Iterator[tuple[str, Run]]:
+    """Methods, and what they are given: seven words at most, with and without pairs."""
+    B, N, generator = 4, 8, torch.Generator().manual_seed(0)
+    lengths = torch.tensor([7, 4, 7, 6])
+    arcs, labels = torch.randn(B, N, N, generator=generator), torch.randn(B, N, N, 3, generator=generator)
+    arcs[:, 2, 4] = -torch.inf
+    pairs = {kind: 0.5 * torch.randn(B, N, N, N, generator=generator) for kind in ("grandparents", "siblings")}
+    grand = {"grandparents": pairs["grandparents"]}
+    few: list[Constraint] = [Children(at_most=2)]
+
+    def decoder(method: str, *, parts: dict[str, Tensor] | None = None, **options: Any) -> Run:
+        scores = gp.Scores(arcs, lengths, labels=labels, **(parts or {}), validate_args=False)
+
+        def run(device: torch.device) -> Any:
+            there = scores.to(device)
+
+            def decode() -> Any:
+                found = gp.decode(there, method, **options)
+                return [found.heads, found.labels, found.score, found.bound, found.certified, found.iterations]
+
+            return decode
+
+        return run
+
+    def max_product(device: torch.device) -> Any:
+        factors = [bp.Tree(), bp.Grand(grand["grandparents"].to(device)), bp.Link(arcs.to(device))]
+        there = lengths.to(device)
+
+        def run() -> Any:
+            with torch.no_grad():
+                found = gp.BeliefPropagation(factors, iterations=5, mode="max").run(there)
+            return [found.links, found.residuals]
+
+        return run
+
+    def tags(method: Any) -> Run:
+        unary, pairs = torch.randn(B, 7, 14, generator=generator), torch.randn(14, 14, generator=generator)
+
+        def run(device: torch.device) -> Any:
+            given = unary.to(device), pairs.to(device), lengths.to(device)
+
+            def best() -> Any:
+                found = gp.viterbi(*given, method=method)
+                return [found.tags, found.score, found.bound]
+
+            return best
+
+        return run
+
+    yield "mst", decoder("mst")
+    yield "eisner", decoder("eisner")
+    yield "eisner, pairs", decoder("eisner", parts=pairs)
+    yield "bp", decoder("bp", parts=pairs, iterations=5)
+    yield "bp, projective", decoder("bp", parts=pairs, iterations=5, projective=True)
+    yield "bp, max-product", max_product
+    yield "dd", decoder("dd", parts=pairs)
+    yield "dd, exact", decoder("dd", parts=pairs, exact=True, threads=1)
+    yield "ppc", decoder("ppc", parts=grand, threads=1)
+    yield "ppc, exact", decoder("ppc", parts=grand, exact=True, threads=1)
+    yield "lp", decoder("lp", parts=grand)
+    yield "ilp", decoder("ilp")
+    yield "ilp, constraints", decoder("ilp", constraints=few)
+    yield "ilp, pairs", decoder("ilp", parts=pairs)
+    yield "ilp, constraints, pairs", decoder("ilp", parts=pairs, constraints=few)
+    yield "auto", decoder("auto")
+    yield "auto, projective", decoder("auto", projective=True)
+    yield "auto, grandparents", decoder("auto", parts=grand, threads=1)
+    yield "auto, pairs", decoder("auto", parts=pairs, threads=1)
+    for method in ("auto", "dense", "column_generation", "beam"):
+        yield f"viterbi, {method}", tags(method)
+
+
+def objectives() -> Iterator[tuple[str, Run]]:
+    """A step of training, forward and backward: its loss, and the weights after it."""
+
+    def step(*overrides: str) -> Run:
+        settings = config(*overrides, *NO_DROPOUT)
+        task_of = Parsing if settings.task == "parse" else TaggingTask
+
+        def run(device: torch.device) -> Any:
+            task = task_of(settings, sentences(6), device, Processes())
+            batch, words = task.batch(range(6)), sum(map(len, sentences(6)))
+
+            def train() -> Any:
+                stats = task.learner.step(batch, words=words, progress=0.1)
+                return [stats["loss"], dict(task.learner.model.named_parameters())]
+
+            return train
+
+        return run
+
+    first = {"nll": (), "nll, projective": PROJECTIVE, "local": (), "hinge": (), "hinge, projective": PROJECTIVE}
+    for name, more in first.items():
+        yield name, step(f"training.objective={name.partition(',')[0]}", *more)
+    yield "nll, templates", step("training.objective=nll", *TEMPLATES)
+    yield "nll, pairs", step("training.objective=nll", *SECOND, *PROJECTIVE)
+    yield "hinge, pairs", step("training.objective=hinge", *SECOND, *PROJECTIVE)
+    for name in ("bp", "bp_l2"):
+        yield name, step(f"training.objective={name}", *SECOND)
+        yield f"{name}, projective", step(f"training.objective={name}", *SECOND, *PROJECTIVE)
+    yield "dd", step("training.objective=dd", *SECOND, *PROJECTIVE)
+    for name in ("perceptron", "mira"):
+        yield name, step(f"training.objective={name}", *TEMPLATES)
+    for name in ("nll", "local", "hinge"):
+        yield f"tag, {name}", step(*BILSTM, f"training.objective={name}")
+    yield "tag, perceptron", step(*TAGS, *TEMPLATES, "training.objective=perceptron")
+
+
+def models() -> Iterator[tuple[str, Run]]:
+    """Parsers and taggers, three batches."""
+
+    def parser(*overrides: str, **options: Any) -> Run:
+        def run(device: torch.device) -> Any:
+            model = Parsing(config(*overrides), sentences(9), device, Processes()).model
+
+            def parse() -> Any:
+                return [sentence.text for sentence in model.parse(sentences(9), batch_words=40, **options)]
+
+            return parse
+
+        return run
+
+    def tagger(*overrides: str, **options: Any) -> Run:
+        settings = config(*overrides)
+
+        def run(device: torch.device) -> Any:
+            model = Tagger.new(settings, tag_vocabulary(settings, sentences(9))).to(device)
+            return lambda: [sentence.text for sentence in model.tag(sentences(9), batch_words=40, **options)]
+
+        return run
+
+    yield "parse", parser()
+    yield "parse, confidence", parser(confidence=True)
+    yield "parse, projective, pairs", parser(*SECOND, *PROJECTIVE)
+    yield "parse, pairs", parser(*SECOND, options={"threads": 1})
+    yield "parse, bp", parser(*SECOND, "training.objective=bp")
+    yield "parse, templates", parser(*TEMPLATES)
+    yield "parse, constraints", parser(constraints=[Children(at_most=2)])
+    yield "tag", tagger(*BILSTM)
+    yield "tag, templates", tagger(*TAGS, *TEMPLATES)
+    yield "tag, beam", tagger(*BILSTM, method="beam")
+
+
+def check_all() -> dict[str, Any]:
+    """The self-test there: kernels with float32, but for second derivatives, which take long in plain torch; and times
+    of one."""
+    every = selftest._comparisons
+
+    def some(quick: bool) -> Callable[[Tensor], Iterator[selftest.KernelComparison]]:
+        def chosen(like: Tensor) -> Iterator[selftest.KernelComparison]:
+            for x in every(like) if like.dtype == torch.float32 else ():
+                if x.kernel == "mst" if quick else "second derivative" not in x.kernel:
+                    yield x
+
+        return chosen
+
+    with simulated_cuda():
+        with mock.patch.object(selftest, "_comparisons", some(False)):
+            checks = selftest.run([CUDA], times=False)
+        with mock.patch.object(selftest, "_comparisons", some(True)):
+            timed = selftest.run([CUDA])
+    return {
+        "kernels": sorted({check.kernel.split()[0] for check in checks}),
+        "wrong": [[check.kernel, check.max_difference, check.note] for check in checks if not check.ok],
+        "timed": [[check.kernel, check.seconds, check.plain_seconds] for check in timed],
+        "devices": sorted({check.device for check in checks}),
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "selftest":
+        print(json.dumps(check_all()))
+    else:
+        paths = {"decoders": decoders, "objectives": objectives, "models": models}[sys.argv[1]]
+        rounding = {"decoders": 1e-9, "objectives": 1e-6, "models": 0.0}[sys.argv[1]]
+        print(
+            json.dumps(
+                {name: compared(run, rounding) for name, run in paths() if not sys.argv[2:] or name in sys.argv[2:]}
+            )
+        )
