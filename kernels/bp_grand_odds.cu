@@ -68,7 +68,7 @@ KERNEL bp_grand_odds(const double* totals, double* upper, double* lower, const d
     BARRIER();
     // what is no link has messages of 1, and is left out
 #if ON_GPU
-    LANES(flat, (int)cube) {
+    LONG_LANES(flat, cube) {
       const int g = flat / (N * N), p = flat / N % N;
       if (odds.link(g, p)) odds.send(g, p, flat % N);
     }
