@@ -27,7 +27,7 @@ from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import KINDS, Kind
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.brute import solve_all
-from gpuparse.decoding.ppc.grandparents import POLYTOPES, PRICED
+from gpuparse.decoding.ppc.program import POLYTOPES, PRICED
 from gpuparse.decoding.proving import prove
 from gpuparse.decoding.scores import Scores
 from gpuparse.structures.trees import as_flag
@@ -207,7 +207,7 @@ def _dd(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **o
 
 
 def _ppc(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
-    """The linear program of arcs and grandparents by parse, price and cut; waits for the device, and solves on the CPU.
+    """The linear program of arcs and pairs by parse, price and cut; waits for the device, and solves on the CPU.
 
     Where its solution is a tree, that is proven best. Elsewhere it is rounded to one, and ``bound`` is its value; or
     with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
@@ -218,7 +218,7 @@ def _ppc(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **
 
 
 def _lp(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
-    """The same linear program with every grandparent in it, solved at once: what "ppc" is compared with."""
+    """The same linear program with every pair in it, solved at once: what "ppc" is compared with."""
     return _relaxed(scores, single_root, lambda _: solve_all(scores, single_root=single_root, proof=proof, **options))
 
 
@@ -325,8 +325,8 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "ppc": Method(
         _ppc,
-        "parse, price and cut: non-projective, grandparents; on the CPU",
-        parts=("grandparents",),
+        "parse, price and cut: non-projective, second order; on the CPU",
+        parts=KINDS,
         options={
             "exact": _EXACT,
             "polytope": Option(
@@ -338,8 +338,8 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "lp": Method(
         _lp,
-        'the same, every grandparent in one program: what "ppc" is compared with',
-        parts=("grandparents",),
+        'the same, every pair in one program: what "ppc" is compared with',
+        parts=KINDS,
         options={
             "polytope": Option('"arcgp", "onegp", "all" or "tight"', _one_of(POLYTOPES)),
             "lazy_rows": Option("add rows of pairs only where they are violated", as_flag),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gpuparse.decoding.ppc.grandparents import Doubles, Ints
+from gpuparse.decoding.ppc.program import Doubles, Ints
 from gpuparse.decoding.solver import Status
 from gpuparse.ops import MATRIX_TREE
 
