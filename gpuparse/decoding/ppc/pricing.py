@@ -12,12 +12,11 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from gpuparse.decoding.parts import Parts
-from gpuparse.decoding.ppc.grandparents import Grandparents
 from gpuparse.decoding.ppc.link import Arrived, Link
 from gpuparse.decoding.ppc.pairs import PairDuals
 from gpuparse.decoding.ppc.ppc import Answer, Lists, Question, Reply, Request, Work
-from gpuparse.decoding.ppc.program import Doubles, Ints
-from gpuparse.decoding.ppc.siblings import Siblings, place_of
+from gpuparse.decoding.ppc.program import KINDS, Doubles, Ints
+from gpuparse.decoding.ppc.siblings import place_of
 from gpuparse.decoding.ppc.units import SIZE, Units, scaled
 from gpuparse.ops.pricing import Priced, price, price_listed
 
@@ -202,20 +201,16 @@ class PricedPairs:
             return partial(self._price_here, list(questions))
         rows, N = np.array(list(questions), dtype=np.int64), self.parts.nodes
         heads = np.zeros((len(rows), N), dtype=np.int16)
-        for own_heads, question in zip(heads, questions.values(), strict=True):
-            own_heads[: len(question.z)] = question.z.argmax(0)
-        now = self._duals[:, rows]
-        asked = dict(wanted)
-        for b, own_heads in zip(rows.tolist(), heads, strict=True):
-            asked[b] = self._ahead(b, own_heads)
+        now, asked = self._duals[:, rows], dict(wanted)
+        for own_heads, (b, question) in zip(heads, questions.items(), strict=True):
+            own_heads[: len(question.z)] = best = question.z.argmax(0)
+            asked[b] = self._ahead(b, best)
         arrive = self._link.send(rows, now, now != before, heads, asked, self._room)
         return lambda: self._receive(arrive(), rows, heads)
 
-    def _ahead(self, b: int, heads: npt.NDArray[np.int16]) -> Ints:
+    def _ahead(self, b: int, heads: Ints) -> Ints:
         """Triples of the heads [N] by a solution that are not known: a tree made of them may be offered next."""
-        n = int(np.nonzero(heads)[0].max(initial=0))
-        own = heads[: n + 1].astype(np.int64)
-        triples = (Siblings if self.kind == "siblings" else Grandparents).of_tree(own)
+        triples = KINDS[self.kind].of_tree(heads)
         x, p, c = triples.T
         return triples[(x != c) & np.isnan(self._known[b, p, c, x])]
 
