@@ -35,9 +35,7 @@ RELATIONS = (  # both ways round, several of two nodes, none, and nothing but on
 )
 
 
-def some_parts(
-    kind: str, lengths: list[int], dtype: torch.dtype, seed: int, pairs: Kind = "grandparents"
-) -> Parts:
+def some_parts(kind: str, lengths: list[int], dtype: torch.dtype, seed: int, pairs: Kind = "grandparents") -> Parts:
     """Pairs of a ragged batch; dense ones with forbidden triples and, past the ends, NaN."""
     generator = torch.Generator().manual_seed(seed)
     B, N, counts = len(lengths), max(lengths) + 1, torch.tensor(lengths)

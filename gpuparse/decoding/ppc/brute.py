@@ -74,9 +74,7 @@ def solve_whole(
     """
     until = time.monotonic() + seconds
     lazy, tight = lazy_rows and polytope in PRICED, polytope == "tight"
-    program = PairProgram(
-        arcs, list(pairs), single_root=single_root, polytope=polytope, no_gp=lazy, flow=not tight
-    )
+    program = PairProgram(arcs, list(pairs), single_root=single_root, polytope=polytope, no_gp=lazy, flow=not tight)
     program.add_arcs(*legal_arcs(arcs))
     count, rounds = 0, 0
     triples = np.zeros((0, 3), dtype=np.int64)  # of grandparents, forbidden ones among them
@@ -168,10 +166,8 @@ def solve_all(
     options: dict[str, Any] = {"polytope": polytope, "lazy_rows": lazy_rows, "seconds": time_limit}
     arcs = scores.fold_labels().arcs.detach().double()
     kinds: tuple[Kind, ...] = scores.second_order
-    dense = {
-        kind: (parts.dense() if kind == "grandparents" else parts.dense().transpose(1, 2)).detach().double().cpu().numpy()
-        for kind, parts in zip(kinds, scores.parts, strict=True)
-    }
+    every = {kind: parts.dense().detach().double().cpu() for kind, parts in zip(kinds, scores.parts, strict=True)}
+    dense = {kind: (x if kind == "grandparents" else x.transpose(1, 2)).numpy() for kind, x in every.items()}
     heads = torch.full(arcs.shape[:2], -1)
     rows: list[tuple[float, bool, bool, int, int, int]] = []
     remarks: dict[int, str] = {}

@@ -13,6 +13,8 @@ from p. If c hangs from p, and a, then b or not; if it hangs from q, and b, it d
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy.typing as npt
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Key = tuple[bytes, ...]
 Terms = tuple[Ints, Ints, Doubles]  # the number of the cut [K], nodes [K, 2 or 3], coefficient [K]
 ENOUGH = 1e-12  # capacity that counts
 
@@ -52,12 +55,11 @@ class Cuts(NamedTuple):
         high = np.concatenate([self.high, other.high])
         return Cuts(both(self.arcs, other.arcs), both(self.triples, other.triples), high)
 
-    def without(self, others: Cuts) -> Cuts:
-        """Those that are not among the others: the solver met them as far as it could."""
-        if not len(self.high) or not len(others.high):
+    def without(self, known: Collection[Key]) -> Cuts:
+        """Those that are not known: the solver met them as far as it could."""
+        if not len(self.high) or not known:
             return self
-        known = set(others._keys())
-        new = np.array([key not in known for key in self._keys()])
+        new = np.array([key not in known for key in self.keys()])
         place = np.cumsum(new) - 1
 
         def some(terms: Terms) -> Terms:
@@ -67,13 +69,16 @@ class Cuts(NamedTuple):
 
         return Cuts(some(self.arcs), some(self.triples), self.high[new])
 
-    def _keys(self) -> list[tuple[bytes, bytes]]:
-        """What tells them from each other."""
+    def keys(self) -> list[Key]:
+        """What tells each from others."""
         found = []
-        for cut in range(len(self.high)):
-            terms = (np.unique(at[of == cut], axis=0).tobytes() for of, at, _ in (self.arcs, self.triples))
-            found.append((next(terms), next(terms)))
-        return found
+        for cut, at, _ in (self.arcs, self.triples):
+            code = at @ (1 << 20) ** np.arange(at.shape[1])
+            order = np.lexsort((code, cut))
+            ends = np.searchsorted(cut[order], np.arange(len(self.high) + 1)).tolist()
+            code = code[order]
+            found.append([code[i:j].tobytes() for i, j in pairwise(ends)])
+        return list(zip(*found, strict=True))
 
 
 def no_cycle(z: Doubles, least: float) -> Cuts:

@@ -1,9 +1,9 @@
 """Grandparents (g, p, c) in the linear program (Riedel, Smith and McCallum 2012, section 3), under the paper's names:
 
-    OneGP(p, c)     sum over g of z^gp(g, p, c) = z(p, c), for p > 0
-    NoGP(g, p)      sum over c of z^gp(g, p, c) <= n z(g, p)
-    GPArc(g, p, c)  z^gp(g, p, c) <= z(g, p); also <= z(p, c) where OneGP does not say so
-    ArcGP(g, p, c)  z(g, p) + z(p, c) - z^gp(g, p, c) <= 1
+OneGP(p, c)     sum over g of z^gp(g, p, c) = z(p, c), for p > 0
+NoGP(g, p)      sum over c of z^gp(g, p, c) <= n z(g, p)
+GPArc(g, p, c)  z^gp(g, p, c) <= z(g, p); also <= z(p, c) where OneGP does not say so
+ArcGP(g, p, c)  z(g, p) + z(p, c) - z^gp(g, p, c) <= 1
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuparse.decoding.parts import Kind
+from gpuparse.decoding.ppc.cuts import Terms
 from gpuparse.decoding.solver import Entries, Program
 
 Doubles = npt.NDArray[np.float64]
@@ -64,9 +65,7 @@ class PairRows(ABC):
     def _rows(self, triples: Ints) -> tuple[Ints, Ints]:
         """Which of the triples [T, 3] are in which rows."""
 
-    def add(
-        self, triples: Ints, scores: Doubles, of_cuts: tuple[Ints, Ints, Doubles] | None = None, rows: Ints | None = None
-    ) -> None:
+    def add(self, triples: Ints, scores: Doubles, of_cuts: Terms | None = None, rows: Ints | None = None) -> None:
         """Columns for triples. ``of_cuts``: what cuts, in these rows, say of triples."""
         if not len(triples):
             return

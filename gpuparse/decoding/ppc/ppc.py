@@ -176,6 +176,7 @@ class PricedSentence:
         self._budget = self.program.budgets(duals)
         self._budget[self.forbidden | (self.arcs == -np.inf)] = np.inf
         self._ceilings = share_out(self.kinds, self._budget, duals.pairs, self.upper)
+        self._unshared = _rest(self._budget, self._ceilings)
         asked = zip(self._ceilings, duals.pairs, strict=True)
         return Question(tuple(np.stack([ceiling, own.one, own.outer]) for ceiling, own in asked), self.z)
 
@@ -187,7 +188,7 @@ class PricedSentence:
         new = [pairs.y[tuple(x.triples.T)] < 0 for pairs, x in zip(program.pairs, answers, strict=True)]
         short = self._short(answers, new)
         self._read_tree()
-        worst = np.where(np.isfinite(self._budget), short.sum(0) - self._unshared, 0.0).max(0)
+        worst = (short.sum(0) - self._unshared).max(0)
         exact = self._objective + float(np.maximum(worst[1:], 0.0).sum())  # but for rounding
         bound = exact + self._noise
         if self._proves(exact) and not self._proves(bound):
@@ -271,13 +272,6 @@ class PricedSentence:
                 if rows:
                     grandparents.add_arc_gp(np.array(rows), self.program.z)
         self._add_triples(*zip(*more, strict=True))
-
-    @property
-    def _unshared(self) -> Doubles:
-        """What of the arcs' budgets no kind has got [N, N]."""
-        with np.errstate(invalid="ignore"):
-            left = self._budget - sum(self._ceilings, np.zeros(self._budget.shape))
-        return np.where(np.isfinite(self._budget), np.maximum(left, 0.0), 0.0) * (len(self._ceilings) > 1)
 
     def _short(self, answers: Sequence[Answer], new: Sequence[Bools]) -> Doubles:
         """By how much each arc's share is too low for each kind [K, N, N]."""
@@ -415,6 +409,17 @@ class PricedSentence:
             likely = pairs.likely(self.z, bare)
             wanted.append(likely[pairs.has_arcs(np.isfinite(self._budget), likely)])
         return tuple(wanted)
+
+
+def _rest(budget: Doubles, ceilings: Sequence[Doubles]) -> Doubles:
+    """What of the arcs' budgets no kind has got [N, N]."""
+    if len(ceilings) == 1:
+        return np.zeros(budget.shape)
+    here = np.isfinite(budget)
+    left = np.where(here, budget, 0.0)
+    for ceiling in ceilings:
+        left -= np.where(here, ceiling, 0.0)
+    return np.maximum(left, 0.0)
 
 
 def _distinct(triples: Ints, N: int) -> Ints:

@@ -163,7 +163,7 @@ class PricedPairs:
             need = np.where(legal & (value > -np.inf), scaled(value, units.power) - outer, -np.inf)
         found = need.max(1, initial=-np.inf)
         # what is not above the horizon is left out in any case; with room for sums
-        found = np.maximum(found, -2.0 ** (SIZE + 2))
+        found = np.maximum(found, -(2.0 ** (SIZE + 2)))
         return np.where(p == 0, 0.0, found) if self.kind == "grandparents" else found
 
     def look(self, wanted: Mapping[int, Ints]) -> dict[int, Doubles]:

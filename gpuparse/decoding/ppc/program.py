@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from gpuparse.decoding import certificates
 from gpuparse.decoding.parts import Kind
-from gpuparse.decoding.ppc.cuts import Cuts, no_cycle, no_cycle_gp, triangle
+from gpuparse.decoding.ppc.cuts import Cuts, Key, no_cycle, no_cycle_gp, triangle
 from gpuparse.decoding.ppc.grandparents import Grandparents
 from gpuparse.decoding.ppc.pairs import PairDuals, PairRows
 from gpuparse.decoding.ppc.siblings import Siblings
@@ -84,6 +84,7 @@ class PairProgram:
         self.program = Program()
         self.z, self.phi = (np.full((N, N), -1) for _ in range(2))
         self.cuts, self._cut_rows = Cuts.none(), np.zeros(0, dtype=np.int64)
+        self._known_cuts: set[Key] = set()
         ones, none = np.ones(n + single_root), np.zeros(0, dtype=np.int64)
         self.program.add_rows(ones, ones, Entries.of(len(ones), none, none, np.zeros(0)))
         self._root = n  # OneRoot, where there is one
@@ -174,6 +175,7 @@ class PairProgram:
         self._cut_rows = np.concatenate([self._cut_rows, self.program.rows + np.arange(count)])
         self.program.add_rows(np.full(count, -np.inf), cuts.high, entries)
         self.cuts = self.cuts + cuts
+        self._known_cuts.update(cuts.keys())
 
     def _entries(self, cuts: Cuts) -> Iterator[tuple[Ints, Ints, Doubles]]:
         """Row, column and value of what there is of arcs, and of triples."""
@@ -192,7 +194,7 @@ class PairProgram:
             y = np.zeros(pairs.y.shape)
             y[tuple(triples.T)] = weight[some]
             found = no_cycle_gp(z, y, triples, least) + triangle(z, y, triples, least)
-        return found.without(self.cuts)
+        return found.without(self._known_cuts)
 
     def solve(self, seconds: float) -> Solution:
         return self.program.solve(seconds)

@@ -21,9 +21,7 @@ Upper = Callable[[Ints, Sequence[PairDuals]], list[Doubles]]
 """For arcs [K, 2] and duals what each kind of pairs needs at most, in costs: [K] of each."""
 
 
-def share_out(
-    kinds: Sequence[Kind], budget: Doubles, duals: Sequence[PairDuals], upper: Upper | None
-) -> list[Doubles]:
+def share_out(kinds: Sequence[Kind], budget: Doubles, duals: Sequence[PairDuals], upper: Upper | None) -> list[Doubles]:
     """The share of each kind [N, N] in the budgets; +inf where there is no arc."""
     if len(kinds) == 1:
         return [budget]

@@ -1,7 +1,7 @@
 """Siblings in the linear program: the children of a head on one side are a path, from the first to the last.
 
-A sibling (s, h, m) is the arc h -> m with s the child of h before m, going outward, or s = h if m is the first. Its rows
-are those of a flow along the path, and with the arcs' weights given they have integral solutions only:
+A sibling (s, h, m) is the arc h -> m with s the child of h before m, going outward, or s = h if m is the first. Its
+rows are those of a flow along the path. For one head, and scores of its arcs, they have integral solutions:
 
     OneSib(h, m)        sum over s of z^sib(s, h, m) = z(h, m)
     NextSib(h, s)       sum over m of z^sib(s, h, m) <= z(h, s)
@@ -19,8 +19,8 @@ from gpuparse.decoding.solver import Entries, Program
 
 
 class Siblings(PairRows):
-    """Siblings in a live program; ``PairDuals.outer`` has NextSib(h, s) at [h, s], FirstSib at [h, h] for the right side
-    and at [h, 0], where no arc is, for the left."""
+    """Siblings in a live program; ``PairDuals.outer`` has NextSib(h, s) at [h, s], FirstSib at [h, h] for the right
+    side and at [h, 0], where no arc is, for the left."""
 
     kind = "siblings"
 

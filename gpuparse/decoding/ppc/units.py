@@ -1,10 +1,11 @@
 """Scores of a sentence as its linear program has them: distances from the best that there could be, of moderate size.
 
-Every word has one arc, every arc from a word one grandparent, and every arc one sibling or none, which is scored like
-one. So what the best pair of each kind could add to an arc may be moved to the arc, and what a word's best arc then has may be taken from all of its arcs: trees keep their distances.
-What is left is not above 0, and a score that is huge for all trees is gone. Once a tree is known, its distance gives a
-horizon: what is much further away is in no better tree, and left out, a mask of -1e30 like one of -inf. Times a power
-of two, the tree is about 100 away, so that the solver's tolerances mean the same for scores of any size.
+Every word has one arc, every arc from a word one grandparent, and every arc one sibling, or none, which is scored
+like one. So what the best pair of each kind could add to an arc may be moved to the arc, and what a word's best arc
+then has may be taken from all of its arcs: trees keep their distances. What is left is not above 0, and a score that
+is huge for all trees is gone. Once a tree is known, its distance gives a horizon: what is much further away is in no
+better tree, and left out, a mask of -1e30 like one of -inf. Times a power of two, the tree is about 100 away, so that
+the solver's tolerances mean the same for scores of any size.
 """
 
 from __future__ import annotations

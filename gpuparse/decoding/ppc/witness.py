@@ -22,9 +22,9 @@ class Witness:
                 self.paid += pairs.paid(own)
 
     def leaf(self, units: Units, path: Ints) -> ProofLeaf:
-        """Of the branch that the path leads to. An arc takes over what its pairs are worth at most, or what it can; what
-        it cannot, the arcs (g, p) pay by their rows GPArc, and the head of siblings by FirstSib. ArcGP is a sum of
-        OneHead, OneGP and GPArc. NextSib is paid by the sibling's own arc."""
+        """Of the branch that the path leads to. An arc takes over what its pairs are worth at most, or what it can;
+        what it cannot, the arcs (g, p) pay by their rows GPArc, and the head of siblings by FirstSib. ArcGP is a sum
+        of OneHead, OneGP and GPArc. NextSib is paid by the sibling's own arc."""
         y = np.minimum(self.budget, 0.0) + self.paid
         if "siblings" not in units.over:
             y[0] = 0.0

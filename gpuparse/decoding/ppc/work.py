@@ -144,9 +144,10 @@ class First:
         if not sentence.done:
             here = sentence.arcs > -np.inf
             each = zip(kinds, triples, costs, strict=True)
-            there = [(own > -np.inf) & kind.has_arcs(here, those) for kind, those, own in each]
-            those, own = ([x[some] for x, some in zip(xs, there, strict=True)] for xs in (triples, costs))
-            sentence.begin(inside[here[tuple(inside.T)]], those, own)
+            there = [(cost > -np.inf) & kind.has_arcs(here, those) for kind, those, cost in each]
+            first = [x[some] for x, some in zip(triples, there, strict=True)]
+            own = [x[some] for x, some in zip(costs, there, strict=True)]
+            sentence.begin(inside[here[tuple(inside.T)]], first, own)
         return sentence
 
 
