@@ -263,6 +263,8 @@ def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **
     """
     _check(lengths, asked)
     _check_scorer(scorer, asked["known"])
+    if scorer.kind == "templates" and asked.get("siblings"):
+        raise ValueError("scorer must be dense or trilinear for siblings, got templates; use price_listed")
     if backend is None and not takes_kernels(scorer.values, "pricing"):
         return Priced(*plain.pricing.price(scorer.score, lengths, **asked))
     tensors = scorer.values, scorer.second, scorer.third, scorer.index, scorer.relations

@@ -206,7 +206,9 @@ def test_errors_name_the_argument() -> None:
     def run(scorer: Scorer = scorer, lengths: Tensor = parts.lengths, **changed: Any) -> None:
         price(scorer, lengths, **{**duals, "tolerance": 0.0, "room": 5, **changed})
 
+    of_templates = scorer_of(some_parts("templates", [3, 2], torch.float32, 0))
     for message, changed in (
+        ("scorer must be dense or trilinear for siblings", {"scorer": of_templates, "siblings": True}),
         (r"kappa must be float64 \[2, 4, 4\] on cpu, got float32 \[2, 4, 4\]", {"kappa": duals["kappa"].float()}),
         (r"over_c must be float64 \[2, 4, 4\] on cpu, got float64 \[2, 4\]", {"over_c": duals["over_c"][0, :2]}),
         (r"lengths must be int64 \[2\]", {"lengths": parts.lengths[:1]}),

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from gpuparse.decoding.parse import Parse
-from gpuparse.decoding.ppc.ppc import Question, Reply, Request, Work
+from gpuparse.decoding.ppc.asking import Question, Reply, Request, Work
 from gpuparse.decoding.ppc.pricing import Pricing
 from gpuparse.decoding.ppc.program import Polytope
 from gpuparse.decoding.ppc.rounding import REMARKS
@@ -33,6 +33,7 @@ Map = Callable[..., Iterator[Any]]
 def parse_price_cut(
     scores: Scores,
     *,
+    projective: bool = False,
     single_root: bool = True,
     exact: bool = False,
     polytope: Polytope = "tight",
@@ -45,6 +46,7 @@ def parse_price_cut(
 
     Args:
         scores: with grandparents, siblings or both; sentences have a tree if only arcs count.
+        projective: only trees without crossing arcs, by cuts.
         polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
         time_limit: seconds of work on a sentence, branches included; then its best tree so far, and the bound.
@@ -57,7 +59,7 @@ def parse_price_cut(
     is not a tree. Waits for the device.
     """
     pricing = Pricing([parts for parts in (scores.grandparents, scores.siblings) if parts is not None])
-    first = First.of(scores.fold_labels().arcs.detach().double(), pricing, single_root, warm)
+    first = First.of(scores.fold_labels().arcs.detach().double(), pricing, single_root, projective, warm)
     works = {b: first.work(b, pricing, polytope, time_limit, exact) for b in range(len(first.own))}
     with _threads(max(1, min(threads or os.cpu_count() or 1, len(works)))) as map_:
         ends = _drive(works, pricing, map_)

@@ -14,7 +14,8 @@ from itertools import count
 
 import numpy as np
 
-from gpuparse.decoding.ppc.ppc import Lists, PricedSentence, Work
+from gpuparse.decoding.ppc.asking import Lists, Work
+from gpuparse.decoding.ppc.ppc import PricedSentence
 from gpuparse.decoding.ppc.program import Bools, Doubles, Ints
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status

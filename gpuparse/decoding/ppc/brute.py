@@ -61,6 +61,7 @@ def solve_whole(
     arcs: Doubles,
     pairs: Mapping[Kind, Doubles],
     *,
+    projective: bool = False,
     single_root: bool = True,
     polytope: Polytope = "tight",
     lazy_rows: bool = False,
@@ -74,7 +75,8 @@ def solve_whole(
     """
     until = time.monotonic() + seconds
     lazy, tight = lazy_rows and polytope in PRICED, polytope == "tight"
-    program = PairProgram(arcs, list(pairs), single_root=single_root, polytope=polytope, no_gp=lazy, flow=not tight)
+    trees: dict[str, Any] = {"single_root": single_root, "projective": projective}
+    program = PairProgram(arcs, list(pairs), **trees, polytope=polytope, no_gp=lazy, flow=not tight)
     program.add_arcs(*legal_arcs(arcs))
     count, rounds = 0, 0
     triples = np.zeros((0, 3), dtype=np.int64)  # of grandparents, forbidden ones among them
@@ -108,11 +110,10 @@ def solve_whole(
                 has_gp_arc |= over
                 has_arc_gp |= both
                 continue
-        if tight:
-            cuts = program.new_cuts(z, found.values, TOLERANCE)
-            if len(cuts.high):
-                program.add_cuts(cuts)
-                continue
+        cuts = program.new_cuts(z, found.values, TOLERANCE) if tight else program.crossing(z, TOLERANCE)
+        if len(cuts.high):
+            program.add_cuts(cuts)
+            continue
         bound, witness = math.inf, None
         if found.prices is not None:
             duals = program.duals(found.prices)
@@ -154,6 +155,7 @@ def _needed(program: PairProgram, duals: Duals, pairs: PairRows, own: PairDuals)
 def solve_all(
     scores: Scores,
     *,
+    projective: bool = False,
     single_root: bool = True,
     polytope: Polytope = "tight",
     lazy_rows: bool = False,
@@ -175,7 +177,7 @@ def solve_all(
     for b, n in enumerate(scores.lengths.tolist()):
         nodes = slice(n + 1)
         pairs = {kind: table[b, nodes, nodes, nodes] for kind, table in dense.items()}
-        one = _One(arcs[b, nodes, nodes].cpu().numpy(), pairs, single_root)
+        one = _One(arcs[b, nodes, nodes].cpu().numpy(), pairs, single_root, projective)
         one.solve(options)
         heads[b, nodes] = torch.from_numpy(one.tree)
         found = one.found
@@ -214,8 +216,9 @@ class _One:
         bound: in costs; certified: whether the tree is proven best; whole: whether the program's solution is one.
     """
 
-    def __init__(self, table: Doubles, pairs: Mapping[Kind, Doubles], single_root: bool) -> None:
-        self.table, self.single_root = table, single_root
+    def __init__(self, table: Doubles, pairs: Mapping[Kind, Doubles], single_root: bool, projective: bool) -> None:
+        self.table = table
+        self.trees: dict[str, Any] = {"single_root": single_root, "projective": projective}
         self.legal: dict[Kind, Doubles] = {}
         for kind, own in pairs.items():
             every = tuple(KINDS[kind].legal(allowed(table)).T)
@@ -223,7 +226,7 @@ class _One:
             self.legal[kind][every] = own[every]
         self.units = Units.of(table, {kind: own.max(0) for kind, own in self.legal.items()})
         self.tree, self.distance = np.full(len(table), -1), math.inf  # in scores
-        self._offer(best_tree(self.units.total, single_root))
+        self._offer(best_tree(self.units.total, **self.trees))
         self.bound, self.rounds = math.inf, 0
         self.certified = self.whole = self.impossible = False
         self.found: Relaxed
@@ -249,11 +252,11 @@ class _One:
             self.units = self.units.within(horizon)
             costs = self.units.arcs
             triples = {kind: self.units.triples(kind, p, c, own) for kind, own in self.legal.items()}
-            self.found = found = solve_whole(costs, triples, single_root=self.single_root, **options)
+            self.found = found = solve_whole(costs, triples, **self.trees, **options)
             self.bound, self.rounds = found.bound, self.rounds + found.rounds
             if found.z is not None:
                 self.whole = bool((np.abs(found.z - found.z.round()) < WHOLE).all())
-                self._offer(rounded(found.z, costs, self.single_root))
+                self._offer(rounded(found.z, costs, **self.trees))
             elif found.status is Status.STOPPED:
                 return
             if self.distance == math.inf:  # then some tree without a forbidden part
@@ -274,7 +277,7 @@ class _One:
         if "siblings" in tables:
             tables["siblings"] = tables["siblings"].transpose(1, 2)
         one = Scores(torch.from_numpy(self.table)[None], **tables, validate_args=False)
-        some = parse_price_cut(one, single_root=self.single_root, time_limit=seconds)
+        some = parse_price_cut(one, **self.trees, time_limit=seconds)
         self._offer(some.heads[0].numpy())
         self.impossible = float(some.bound[0]) == -math.inf
         if self.impossible:

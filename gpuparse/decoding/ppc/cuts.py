@@ -1,9 +1,11 @@
-"""Cuts that every tree meets and a solution of the linear program of ``gpuparse.decoding.ppc.grandparents`` may not:
+"""Cuts that every tree meets and a solution of the linear program of ``gpuparse.decoding.ppc.program`` may not:
 
     NoCycle(S)                 sum over h and m in S of z(h, m) <= |S| - 1, for a set S of words
     NoCycleGP(g, p, c)         z^gp(g, p, c) + z(p, g) + z(c, g) <= 1
     Triangle(p, q, c, A)       sum over g in A of [z^gp(g, p, c) + z^gp(g, p, q)] + z^gp(p, q, c)
                                  <= sum over g in A of z(g, p) + z(p, q), for a set A of heads of p
+    NoCross(i, j, k)           z(i, j) + z(j, i) + sum over x of z(x, k) <= 1, for projective trees: x on the one side
+                                 of an arc between i and j, and k on the other
 
 With all rows NoCycle z is an average of trees, which flow does not see to; sets are found by min cuts. The second:
 where p hangs from g and c from p, g hangs from neither. The third: let a say that p hangs from one of A, b that q hangs
@@ -91,6 +93,37 @@ def no_cycle(z: Doubles, least: float) -> Cuts:
     row, h, m = np.nonzero(sets[:, :, None] & sets[:, None, :] & ~np.eye(len(z), dtype=bool))
     arcs = row, np.stack([h, m], 1), np.ones(len(row))
     return Cuts(arcs, Cuts.none().triples, sets.sum(1) - 1.0)
+
+
+def no_cross(z: Doubles, least: float) -> Cuts:
+    """Rows NoCross that are violated by more than ``least``: of every i < j the worst k within, and the worst beyond;
+    none if and only if there are none.
+
+    A word k within has a head from i to j if there is an arc between these; one beyond has none within.
+    """
+    N = len(z)
+    node = np.arange(N)
+    i, j, k = node[:, None, None], node[:, None], node
+    total = np.concatenate([np.zeros((1, N)), np.cumsum(z, 0)])  # of heads before each node
+    from_to, within = total[j + 1, k] - total[i, k], total[j, k] - total[np.minimum(i + 1, j), k]
+    inside, outside = (i < k) & (k < j), (i < j) & ((k < i) | (k > j)) & (k > 0)
+    over = (z + z.T)[:, :, None] - 1.0
+    found = Cuts.none()
+    for there, sums in ((inside, z.sum(0) - from_to), (outside, within)):
+        amount = np.where(there, over + sums, -np.inf)
+        worst = amount.argmax(2)
+        one, other = np.nonzero(np.take_along_axis(amount, worst[:, :, None], 2)[:, :, 0] > least)
+        word = worst[one, other]
+        heads = (node <= other[:, None]) & (node >= one[:, None])
+        heads = ~heads if there is inside else heads & (node != one[:, None]) & (node != other[:, None])
+        heads &= node != word[:, None]
+        row, head = np.nonzero(heads)
+        each = np.arange(len(one))
+        arcs = np.concatenate([np.stack([head, word[row]], 1), np.stack([one, other], 1), np.stack([other, one], 1)])
+        rows = np.concatenate([row, each, each])
+        real = arcs[:, 1] > 0
+        found = found + Cuts((rows[real], arcs[real], np.ones(int(real.sum()))), Cuts.none().triples, np.ones(len(one)))
+    return found
 
 
 def no_cycle_gp(z: Doubles, y: Doubles, triples: Ints, least: float) -> Cuts:

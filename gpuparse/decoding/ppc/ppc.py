@@ -20,17 +20,20 @@ solution violates (cut). Beyond the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from gpuparse.decoding import certificates
 from gpuparse.decoding.parts import Kind
+from gpuparse.decoding.ppc.asking import Answer, Lists, Question
 from gpuparse.decoding.ppc.pairs import NONE, PairDuals, PairRows
 from gpuparse.decoding.ppc.program import Bools, Doubles, Duals, Ints, PairProgram, Polytope
-from gpuparse.decoding.ppc.shares import Upper, share_out
+from gpuparse.decoding.ppc.rounding import crosses, is_tree
+from gpuparse.decoding.ppc.shares import Upper, share_out, unshared
 from gpuparse.decoding.ppc.units import SIZE, Units
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
@@ -40,37 +43,6 @@ PENALTY = 1e4  # of artificial columns, at first
 PRICED = 1e-9  # reduced costs above this, in a program's units, are asked for first
 WHOLE = 1e-6
 PER_CHILD = 6  # triples of a kind that join in a round
-
-
-@dataclass(frozen=True)
-class Question:
-    """What pricing needs to know of a sentence: for each kind of pairs ceiling, floor and kappa [3, N, N], see
-    ``gpuparse.ops.pricing.price``.
-
-    ``z``: weights of arcs. One that joins may want its head's best head by them for a grandparent.
-    """
-
-    duals: tuple[Doubles, ...]
-    z: Doubles
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What pricing found of a kind: triples (x, p, c) [T, 3], with their scores and reduced costs."""
-
-    triples: Ints
-    scores: Doubles
-    costs: Doubles
-
-
-T = TypeVar("T")
-Lists = tuple[Ints, ...]  # triples [T, 3] of each kind
-Request = Question | Lists
-Reply = tuple[Answer, ...] | tuple[Doubles, ...]
-Work = Generator[Request, Any, T]
-"""Work on a sentence that comes to a T. It asks what triples have positive reduced cost (a ``Question``, which gets an
-``Answer`` for each kind) or what triples of each kind score (which gets their scores), and may be put aside until it is
-told."""
 
 
 @dataclass
@@ -96,6 +68,7 @@ class PricedSentence:
     bound: float
     seconds: float = math.inf
     polytope: Polytope = "tight"
+    projective: bool = False
     tree: Ints | None = None
     score: float = -math.inf
     z: Doubles | None = None
@@ -113,7 +86,8 @@ class PricedSentence:
         self.forbidden = np.zeros(self.arcs.shape, dtype=bool)
         self.penalty = PENALTY
         kinds = self.kinds
-        self.program = PairProgram(self.arcs, kinds, single_root=self.single_root, penalty=self.penalty, flow=False)
+        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective}
+        self.program = PairProgram(self.arcs, kinds, **trees, penalty=self.penalty, flow=False)
         self._values = np.zeros(0)
         self._duals: Duals | None = None
         self._objective = self._noise = math.inf
@@ -176,7 +150,7 @@ class PricedSentence:
         self._budget = self.program.budgets(duals)
         self._budget[self.forbidden | (self.arcs == -np.inf)] = np.inf
         self._ceilings = share_out(self.kinds, self._budget, duals.pairs, self.upper)
-        self._unshared = _rest(self._budget, self._ceilings)
+        self._unshared = unshared(self._budget, self._ceilings)
         asked = zip(self._ceilings, duals.pairs, strict=True)
         return Question(tuple(np.stack([ceiling, own.one, own.outer]) for ceiling, own in asked), self.z)
 
@@ -226,10 +200,9 @@ class PricedSentence:
     def _finish(self) -> None:
         """Nothing is left to price or cut: the linear program is solved, unless there are cycles, or artificial columns
         were too cheap."""
-        if self.polytope == "tight":
-            if self._cut_more():
-                return
-        elif not self.program.has_flow:
+        if self._cut_more():
+            return
+        if self.polytope != "tight" and not self.program.has_flow:
             self.program.add_flow()
             return
         self.done = not self._lacking or self.impossible or self.penalty >= 1e12
@@ -242,7 +215,8 @@ class PricedSentence:
         program = self.program
         heads = self.z.copy()
         heads[0, 1:] += self._values[program.artificial][: program.n]
-        found = program.new_cuts(heads, self._values, VIOLATED)
+        new_cuts = program.crossing if self.polytope != "tight" else partial(program.new_cuts, values=self._values)
+        found = new_cuts(heads, least=VIOLATED)
         program.add_cuts(found)
         return len(found.high) > 0
 
@@ -367,7 +341,7 @@ class PricedSentence:
 
     def offer(self, heads: Ints, score: float) -> None:
         """Keep a tree if it is better than the best so far."""
-        if score > self.score and _is_tree(heads):
+        if score > self.score and is_tree(heads) and not (self.projective and crosses(heads)):
             self.tree, self.score = heads, score
             self._rounding = self.units.rounding(score)
 
@@ -411,17 +385,6 @@ class PricedSentence:
         return tuple(wanted)
 
 
-def _rest(budget: Doubles, ceilings: Sequence[Doubles]) -> Doubles:
-    """What of the arcs' budgets no kind has got [N, N]."""
-    if len(ceilings) == 1:
-        return np.zeros(budget.shape)
-    here = np.isfinite(budget)
-    left = np.where(here, budget, 0.0)
-    for ceiling in ceilings:
-        left -= np.where(here, ceiling, 0.0)
-    return np.maximum(left, 0.0)
-
-
 def _distinct(triples: Ints, N: int) -> Ints:
     """Triples [T, 3], each once, in order."""
     g, p, c = triples.T
@@ -433,11 +396,3 @@ def _best_of_each(group: Ints, costs: Doubles, most: int) -> Ints:
     order = np.lexsort((-costs, group))
     first = np.searchsorted(group[order], group[order])
     return order[np.arange(len(order)) - first < most]
-
-
-def _is_tree(heads: Ints) -> bool:
-    """Whether all words come to the root."""
-    up = np.maximum(heads, 0)
-    for _ in range(len(heads).bit_length()):
-        up = up[up]
-    return not up.any()

@@ -12,9 +12,9 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from gpuparse.decoding.parts import Parts
+from gpuparse.decoding.ppc.asking import Answer, Lists, Question, Reply, Request, Work
 from gpuparse.decoding.ppc.link import Arrived, Link
 from gpuparse.decoding.ppc.pairs import PairDuals
-from gpuparse.decoding.ppc.ppc import Answer, Lists, Question, Reply, Request, Work
 from gpuparse.decoding.ppc.program import KINDS, Doubles, Ints
 from gpuparse.decoding.ppc.siblings import place_of
 from gpuparse.decoding.ppc.units import SIZE, Units, scaled

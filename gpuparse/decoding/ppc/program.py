@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from gpuparse.decoding import certificates
 from gpuparse.decoding.parts import Kind
-from gpuparse.decoding.ppc.cuts import Cuts, Key, no_cycle, no_cycle_gp, triangle
+from gpuparse.decoding.ppc.cuts import Cuts, Key, no_cross, no_cycle, no_cycle_gp, triangle
 from gpuparse.decoding.ppc.grandparents import Grandparents
 from gpuparse.decoding.ppc.pairs import PairDuals, PairRows
 from gpuparse.decoding.ppc.siblings import Siblings
@@ -56,6 +56,7 @@ class PairProgram:
     Args:
         arcs: scores [N, N].
         kinds: of pairs.
+        projective: whether arcs that cross are cut off.
         no_gp: whether there are rows NoGP, where ``polytope`` says nothing of them.
         penalty: what artificial columns cost, with which there is always a solution; 0: there are none.
         flow: whether flow and its rows are there from the start; ``add_flow`` adds them later.
@@ -72,6 +73,7 @@ class PairProgram:
         kinds: Sequence[Kind] = ("grandparents",),
         *,
         single_root: bool,
+        projective: bool = False,
         polytope: Polytope = "all",
         no_gp: bool = True,
         penalty: float = 0.0,
@@ -80,7 +82,7 @@ class PairProgram:
         self.scores = arcs
         self.N = N = len(arcs)
         self.n = n = N - 1
-        self.single_root = single_root
+        self.single_root, self.projective = single_root, projective
         self.program = Program()
         self.z, self.phi = (np.full((N, N), -1) for _ in range(2))
         self.cuts, self._cut_rows = Cuts.none(), np.zeros(0, dtype=np.int64)
@@ -185,8 +187,11 @@ class PairProgram:
             yield row[column >= 0], column[column >= 0], value[column >= 0]
 
     def new_cuts(self, z: Doubles, values: Doubles, least: float) -> Cuts:
-        """Cuts that a solution violates by more than ``least``: NoCycle, or if there are none the others."""
-        found, pairs = no_cycle(z, least), self.grandparents
+        """Cuts that a solution violates by more than ``least``: NoCross, or if there are none NoCycle, or if there are
+        none the others."""
+        found, pairs = self.crossing(z, least), self.grandparents
+        if not len(found.high):
+            found = no_cycle(z, least)
         if not len(found.high) and pairs is not None:
             weight = pairs.weights(values, pairs.triples)
             some = weight > least
@@ -195,6 +200,10 @@ class PairProgram:
             y[tuple(triples.T)] = weight[some]
             found = no_cycle_gp(z, y, triples, least) + triangle(z, y, triples, least)
         return found.without(self._known_cuts)
+
+    def crossing(self, z: Doubles, least: float) -> Cuts:
+        """Rows NoCross that a solution violates, for projective trees, and that are not there."""
+        return no_cross(z, least).without(self._known_cuts) if self.projective else Cuts.none()
 
     def solve(self, seconds: float) -> Solution:
         return self.program.solve(seconds)

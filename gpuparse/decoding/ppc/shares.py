@@ -35,3 +35,14 @@ def share_out(kinds: Sequence[Kind], budget: Doubles, duals: Sequence[PairDuals]
     # what is left goes by halves; of arcs that are open each kind bears all of what is lacking
     more = np.where(~inside & (left < 0), left, 0.5 * left)
     return [np.where(here, need + more, np.inf) for need in needs]
+
+
+def unshared(budget: Doubles, ceilings: Sequence[Doubles]) -> Doubles:
+    """What of the arcs' budgets no kind has got [N, N]."""
+    if len(ceilings) == 1:
+        return np.zeros(budget.shape)
+    here = np.isfinite(budget)
+    left = np.where(here, budget, 0.0)
+    for ceiling in ceilings:
+        left -= np.where(here, ceiling, 0.0)
+    return np.maximum(left, 0.0)

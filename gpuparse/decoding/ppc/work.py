@@ -16,16 +16,17 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding.parts import Kind
+from gpuparse.decoding.ppc.asking import Lists, T, Work
 from gpuparse.decoding.ppc.branch import Path, Score, branch_and_bound, offer_tree, run
 from gpuparse.decoding.ppc.pairs import PairRows
-from gpuparse.decoding.ppc.ppc import Lists, PricedSentence, T, Work
+from gpuparse.decoding.ppc.ppc import PricedSentence
 from gpuparse.decoding.ppc.pricing import Pricing
 from gpuparse.decoding.ppc.program import KINDS, Doubles, Ints, Polytope, allowed
 from gpuparse.decoding.ppc.rounding import rounded
 from gpuparse.decoding.ppc.units import MOST, Units, scaled_number, total
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
-from gpuparse.ops import MATRIX_TREE
+from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.system.transfer import to_host
 
 HEADS = 3  # best heads of each word by the scores of arcs that are columns from the start
@@ -64,9 +65,17 @@ class First:
     bounds: Doubles | None
     own: list[slice]
     single_root: bool
+    projective: bool
 
     @classmethod
-    def of(cls, arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, warm: Warm | None) -> First:
+    def of(
+        cls,
+        arcs: Float64[Tensor, "B N N"],
+        pricing: Pricing,
+        single_root: bool,
+        projective: bool,
+        warm: Warm | None,
+    ) -> First:
         """Of a batch. Waits for the device, once."""
         families = pricing.families
         with torch.no_grad():
@@ -76,7 +85,8 @@ class First:
                 if family.kind == "grandparents":
                     over[:, 0] = 0.0
                 most = most + over
-            ways = [MATRIX_TREE.argmax(x, pricing.lengths, single_root) for x in (most, arcs)]
+            best = (EISNER if projective else MATRIX_TREE).argmax
+            ways = [best(x, pricing.lengths, single_root) for x in (most, arcs)]
         known = () if warm is None else (warm.heads, warm.arcs, warm.bound)
         bounds_ = [family.over_x for family in families]
         lengths, scores, *rest = to_host(pricing.lengths, arcs, *bounds_, *ways, *known)
@@ -87,7 +97,7 @@ class First:
             _columns(scores[b, at, at], trees, b, None if arcs_ is None else arcs_[b, at, at], list(over_))
             for b, at in enumerate(own)
         ]
-        return cls(scores, over_, trees, columns, bounds, own, single_root)
+        return cls(scores, over_, trees, columns, bounds, own, single_root, projective)
 
     def work(self, b: int, pricing: Pricing, polytope: Polytope, seconds: float, exact: bool) -> Work[End]:
         """All that is done for a sentence; anew where its horizon has to move."""
@@ -131,7 +141,8 @@ class First:
         pricing.left_out[b] = False
         costs = pricing.costs(b, triples, of_triples)
         possible = self.trees[0][b, 1] >= 0
-        sentence = PricedSentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
+        bound = math.inf if possible else -math.inf
+        sentence = PricedSentence(units, self.single_root, bound, seconds, polytope, self.projective)
         sentence.upper = partial(pricing.upper, b)
         if possible:
             upper_bound = scaled_number(total(_of_arcs(units.total, candidates[0].heads)), units.power)
@@ -223,7 +234,7 @@ def _finish(sentence: PricedSentence, score: Score, exact: bool) -> Work[End]:
         return end(0, sentence.status, whole)
 
     def round_(z: Doubles) -> Ints:
-        return rounded(z, sentence.arcs, sentence.single_root)
+        return rounded(z, sentence.arcs, sentence.single_root, sentence.projective)
 
     yield from offer_tree(sentence, score, round_(sentence.z))
     enough = sentence.certified or sentence.outgrown or (sentence.tree is not None and not exact)

@@ -33,19 +33,33 @@ kinds = pytest.mark.parametrize("parts", KINDS, ids="+".join)
 
 @kinds
 @roots
+@pytest.mark.parametrize("projective", [False, True], ids=["crossing", "projective"])
 @pytest.mark.parametrize("forbidden", [0.0, 0.2])
-def test_certified_trees_are_best(single_root: bool, forbidden: float, parts: Sequence[str]) -> None:
-    branched = 0
-    for seed in range(25):
+def test_certified_trees_are_best(forbidden: float, projective: bool, single_root: bool, parts: Sequence[str]) -> None:
+    branched, trees = 0, {"single_root": single_root, "projective": projective}
+    for seed in range(10 if projective else 20):
         scores = instance(seed, parts, forbidden=forbidden)
-        expected = best(scores, single_root)
+        expected = best(scores, **trees)
         if not bool((expected > -math.inf).all()):
             continue
-        exact = gp.decode(scores, "ppc", single_root=single_root, exact=True)
+        exact = gp.decode(scores, "ppc", **trees, exact=True)
         check_best(exact, expected)
         branched += int((exact.stats["branches"] > 0).sum())
-        check_sound(gp.decode(scores, "ppc", single_root=single_root), expected)
+        check_sound(gp.decode(scores, "ppc", **trees), expected)
+        if seed < 4:
+            check_sound(gp.decode(scores, "lp", **trees), expected)
     assert branched > 0
+
+
+@kinds
+def test_projective_trees_are_eisners(parts: Sequence[str]) -> None:
+    """Of longer sentences, in the paper's polytope too, where crossing arcs are cut off before flow joins."""
+    for seed, polytope in enumerate(PRICED):
+        arcs, *pairs = normal(seed, (3, 12, 12), *[(3, 12, 12, 12)] * len(parts))
+        scores = gp.Scores(2 * arcs, torch.tensor([11, 8, 10]), **dict(zip(parts, pairs, strict=True)))
+        found = gp.decode(scores, "ppc", projective=True, exact=True, polytope=polytope, proof=True)
+        check_best(found, gp.decode(scores, "eisner").score)
+        gp.verify(scores, found, projective=True)
 
 
 @kinds
@@ -306,7 +320,6 @@ def test_inference_mode() -> None:
 def test_errors() -> None:
     scores = instance(0)
     for method in ("ppc", "lp"):
-        refuses("non-projective", gp.decode, scores, method, projective=True)
         refuses("time_limit must be a number of seconds", gp.decode, scores, method, time_limit=-1.0)
     refuses("threads must be a whole number from 1 on, got 0", gp.decode, scores, "ppc", threads=0)
     refuses("lazy_rows goes with polytope all or tight", gp.decode, scores, "lp", polytope="arcgp", lazy_rows=True)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.decoding.ppc.ppc import Answer, PricedSentence
+from gpuparse.decoding.ppc.asking import Answer
+from gpuparse.decoding.ppc.ppc import PricedSentence
 from gpuparse.decoding.ppc.program import Duals, PairProgram
 from tests.decoding.instances import normal
 
