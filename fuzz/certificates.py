@@ -30,17 +30,17 @@ TOLD_APART = 2.0**-44  # likewise: what trees have to be apart to be told apart 
 MOST = 1e305  # where sums of doubles end
 
 PARTS = ((), ("grandparents",), ("siblings",), ("grandparents", "siblings"))
-FIRST, GRANDPARENTS, ALL = PARTS[:1], PARTS[1:2], PARTS
+FIRST, ALL, ALL = PARTS[:1], PARTS[1:2], PARTS
 WAYS: tuple[tuple[str, dict[str, Any], tuple[tuple[str, ...], ...], bool], ...] = (
     # method, options, parts, whether it must be certified
     ("mst", {}, FIRST, True),
     ("eisner", {}, ALL, True),
-    ("ppc", {}, GRANDPARENTS, False),
-    ("ppc", {"exact": True}, GRANDPARENTS, True),
-    ("ppc", {"exact": True, "polytope": "all"}, GRANDPARENTS, True),
-    ("lp", {}, GRANDPARENTS, False),
-    ("lp", {"polytope": "all", "lazy_rows": True}, GRANDPARENTS, False),
-    ("lp", {"polytope": "arcgp"}, GRANDPARENTS, False),
+    ("ppc", {}, ALL, False),
+    ("ppc", {"exact": True}, ALL, True),
+    ("ppc", {"exact": True, "polytope": "all"}, ALL, True),
+    ("lp", {}, ALL, False),
+    ("lp", {"polytope": "all", "lazy_rows": True}, ALL, False),
+    ("lp", {"polytope": "arcgp"}, ALL, False),
     ("dd", {}, ALL, False),
     ("dd", {"exact": True}, ALL, True),
     ("auto", {"exact": True}, PARTS[1:], True),

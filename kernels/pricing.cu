@@ -2,17 +2,18 @@
 //
 //   r(g, p, c) = s(g, p, c) - lambda_OneGP(p, c) - lambda_NoGP(g, p),            (8)
 //
-// with their bounds: arcs (p, c) of which no triple can be positive are passed over, then grandparents of the rest by
+// or siblings, which have the same form if g is the sibling and p the head: (p, g) is then the arc that the second dual is
+// of, g lies between p and c, and g = p stands for none; with their bounds: arcs (p, c) of which no triple can be positive are passed over, then grandparents of the rest by
 // min(bound over c, bound over g) in place of s (11), and only what is left (9) is scored (10).
 //
 // The duals of OneGP are taken as high as they may be (their section 4.3.3): `ceiling`. Ours is the spare slack: an arc
 // (g, p) of which no triple as (p, c) needs its dual that high can pay, by the duals of GPArc, for the triples whose
-// upper arc it is, if it can pay for all of them.
+// upper arc it is, if it can pay for all of them. An arc to a sibling pays once for all that follow: for the dearest.
 #include "pricing.cuh"
 
 // A sentence. Of its open arcs (p, c), the k-th of p: c and its place in the output [N, N], ceiling and bound over g
-// [N, wide]. Of its arcs (g, p), in rows of p [N, wide]: bound over c, dual (+inf where the arc may not be) and spare
-// slack. Of its arcs (p, c) [N, wide]: the greatest r. And as bits, in words of g (pricing.cuh): the candidates and
+// [N, wide]. Of its arcs (g, p), or (p, g) to siblings, in rows of p [N, wide]: bound over c, dual (+inf where the arc
+// may not be) and spare slack. Of its arcs (p, c) [N, wide]: the greatest r. And as bits, in words of g (pricing.cuh): the candidates and
 // those of them that are not known [N, N, words], and where of a p there are such [N, words]. A CPU, which goes from
 // arc to arc, needs no places and one row of the greatest r.
 struct Arcs {
@@ -24,12 +25,24 @@ struct Arcs {
   double *high, *most, *over, *cost, *spare, *top;
   int *child, *places, *sizes;
   Word *marks, *fresh, *news;
+  bool siblings;
 
   DEVICE i64 at(int i, int j) const { return (i64)i * N + j; }
   DEVICE i64 word_at(int p, int k, int g) const { return at(p, k) * words + g / NODES; }
   DEVICE Word* news_at(int p, int g) const { return news + p * words + g / NODES; }
   DEVICE double* score(int g, int p, int c) const { return known + at(p, c) * N + g; }
   DEVICE double* top_of(int p) const { return top + (ON_GPU ? p * wide : 0); }
+
+  // The dual of g beside p and c: of no sibling it depends on the side, and that of the left stands where no arc is.
+  DEVICE Pack cost_of(Pack costs, int p, int c, int g) const {
+    return siblings && c < p ? choose(lane_is(g, p), splat<Pack>(kappa[at(p, 0)]), costs) : costs;
+  }
+
+  // Which g of a word may be beside p and c.
+  DEVICE Word beside(int p, int c, int g) const {
+    if (!siblings) return (Word)~bit_of(c, g);
+    return c > p ? bits_below(c, g) & ~bits_below(p, g) : bits_below(p + 1, g) & ~bits_below(c + 1, g);
+  }
 
   // The arcs from p that its bound does not settle.
   APART void collect(int p) const {
@@ -38,6 +51,8 @@ struct Arcs {
 #if ON_GPU
     for (int c = 0; c < N; ++c) top_of(p)[c] = places[at(p, c)] = 0;
 #endif
+    sizes[p] = 0;
+    if (p == 0 && !siblings) return;
     for (int from = 0; from <= n; from += 64) {
       u64 open = 0;
       for (int c = from; c <= n && c < from + 64; c += W) {
@@ -56,6 +71,21 @@ struct Arcs {
       }
     }
     sizes[p] = k;
+  }
+
+  // What is to be known of the arcs from p to a pack of siblings g.
+  DEVICE void lower(int p, int g) const {
+    if (!sizes[p]) return;
+    const int count = n + 1 - g;
+    const Pack never = splat<Pack>(infinity()), zero = splat<Pack>(0);
+    const Pack most_ = some(ceiling + at(p, g), count, 0.), bound = some(over_g + at(p, g), count, 0.);
+    const Pack now = some(floor + at(p, g), count, 0.), dual = some(kappa + at(p, g), count, 0.);
+    const auto none = lane_is(g, p);
+    const Pack cost_ = choose(lane_is(g, 0), never, choose(most_ < never, dual, never));
+    const Pack spare_ = choose(bound > most_, zero, most_ - larger(bound, now));
+    unpack(cost + p * wide + g, choose(none, dual, cost_));
+    unpack(spare + p * wide + g, choose(none, zero, spare_));
+    unpack(over + p * wide + g, some(over_c + at(p, g), count, 0.));
   }
 
   // What is to be known of the arcs from a pack of g to a pack of p.
@@ -102,18 +132,19 @@ struct Arcs {
     for (int k = 0; k < size; ++k) {
       const int c = children[k];
       const Pack high_ = splat<Pack>(highs[k]), most_ = splat<Pack>(mosts[k]);
-      const Word others = LATER ? marks_[(i64)k * words] : legal & ~bit_of(c, g);
+      const Word others = LATER ? marks_[(i64)k * words] : (Word)(legal & beside(p, c, g));
       if (!LATER) seen += count_bits(others);
       Word mine = 0, new_ = 0;
       for (int i = 0; i < packs; ++i) {
-        const Pack cost_ = pack(costs + i * W), bound = smaller(pack(bounds + i * W), most_) - high_ - cost_;
+        const Pack cost_ = cost_of(pack(costs + i * W), p, c, g + i * W);
+        const Pack bound = smaller(pack(bounds + i * W), most_) - high_ - cost_;
         unsigned here = others >> 8 * i & 0xff;
         if (!LATER) here &= above(bound, bar);
         const Pack s = loaded(scores + (i64)c * N + i * W, here);
         const unsigned unknown_ = unknown(s);
         const Pack r = choose_lanes(unknown_, bound, s - high_ - cost_);
         here &= above(r, bar);
-        total[i] = add_lanes(here, total[i], r);
+        total[i] = siblings ? choose_lanes(here, larger(r, total[i]), total[i]) : add_lanes(here, total[i], r);
         mine |= (Word)here << 8 * i;
         if (!LATER) new_ |= (Word)(here & unknown_) << 8 * i;
       }
@@ -137,7 +168,7 @@ struct Arcs {
   template <bool LATER> APART i64 mark_all() const {
     const Arcs mine = *this;  // which no store can change
     i64 seen = 0;
-    ROWS_WORDS(p, mine.n, g, mine.n + 1) seen += mine.mark<LATER>(p + 1, g);
+    ROWS_WORDS(p, mine.n + 1, g, mine.n + 1) seen += mine.mark<LATER>(p, g);
     return seen;
   }
 
@@ -157,8 +188,8 @@ struct Arcs {
     const double *const over_ = over + p * wide, *const cost_ = cost + p * wide;
     double best = 0;
     marked(marks + word_at(p, k, 0), [&](int g) {
-      const double s = *score(g, p, c);
-      const double r = (s == s ? s : over_[g] < most_ ? over_[g] : most_) - high_ - cost_[g];
+      const double s = *score(g, p, c), dual = siblings && g == p && c < p ? kappa[at(p, 0)] : cost_[g];
+      const double r = (s == s ? s : over_[g] < most_ ? over_[g] : most_) - high_ - dual;
       best = r > best ? r : best;
       if (to < room) {
         triples[3 * to] = g, triples[3 * to + 1] = p, triples[3 * to + 2] = c;
@@ -181,7 +212,7 @@ struct Arcs {
       places[at(p, k)] = found;
     }
     BARRIER();
-    const int total = team_scan(places + N, n * N);
+    const int total = team_scan(places, (n + 1) * N);
     OPEN_ARCS(p, k, sizes, n, N) write(p, k, places[at(p, k)], room, triples, scores, reduced);
     BARRIER();
     return total;
@@ -200,8 +231,8 @@ template <class S> APART i64 score_fresh(const Arcs& arcs, S score, int* list) {
   const int n = arcs.n, N = arcs.N;
   i64 scored = 0;
 #if ON_GPU
-  LONG_LANES(flat, (i64)n * N * (n + 1)) {
-    const int g = (int)(flat % (n + 1)), k = (int)(flat / (n + 1) % N), p = 1 + (int)(flat / (n + 1) / N);
+  LONG_LANES(flat, (i64)(n + 1) * N * (n + 1)) {
+    const int g = (int)(flat % (n + 1)), k = (int)(flat / (n + 1) % N), p = (int)(flat / (n + 1) / N);
     if (k >= arcs.sizes[p] || !arcs.fresh[arcs.word_at(p, k, g)]) continue;
     const int c = arcs.child[arcs.at(p, k)];
     score.arc(p, c);
@@ -229,7 +260,7 @@ template <class S> APART i64 score_fresh(const Arcs& arcs, S score, int* list) {
 }
 
 // All in doubles. ceiling, floor, kappa, over_g, over_c [B, N, N] and known [B, N, N, N] (in and out) as
-// gpuparse.ops.pricing says; triples [B, room, 3], score and reduced [B, room], worst [B, N], count, looked and
+// gpuparse.ops.pricing says, of grandparents or siblings; triples [B, room, 3], score and reduced [B, room], worst [B, N], count, looked and
 // scored [B].
 // KIND: which scorer (pricing.cuh); LISTED: what would be scored is found as it is. The tolerance is given by its bits.
 template <class In, int KIND>
@@ -237,7 +268,7 @@ KERNEL pricing(const i64* lengths, const In* values, const In* second, const In*
                const int* relations, const double* ceiling, const double* floor, const double* kappa,
                const double* over_g, const double* over_c, double* known, int* triples, double* score,
                double* reduced, double* worst, i64* count, i64* looked, i64* scored, double* work, i64 work_size,
-               i64 tolerance_bits, int rank, int room, int B, int N) {
+               i64 tolerance_bits, int siblings, int rank, int room, int B, int N) {
   const i64 wide = (N + 7) / 8 * 8, square = (i64)N * N, rows = N * wide;
   const int columns = (rank + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
   const int words = (N + NODES - 1) / NODES;
@@ -251,16 +282,17 @@ KERNEL pricing(const i64* lengths, const In* values, const In* second, const In*
     const Arcs arcs{ceiling + from, floor + from, kappa + from, over_g + from, over_c + from, known + from * N,
                     from_bits(tolerance_bits), n, N, words, wide, doubles, doubles + rows,
                     doubles + 2 * rows, doubles + 3 * rows, doubles + 4 * rows, doubles + 5 * rows, ints,
-                    ints + square, sizes, bits, bits + square * words, bits + 2 * square * words};
+                    ints + square, sizes, bits, bits + square * words, bits + 2 * square * words, siblings != 0};
     const Tensors<In> all{KIND == 0 ? values + from * N : KIND == 1 ? values + (i64)b * N * rank : values,
                           KIND == 1 ? second + (i64)b * N * rank : nullptr,
                           KIND == 1 ? third + (i64)b * N * rank : nullptr,
                           KIND == 2 ? index + (i64)b * N * columns : nullptr, relations, (i64)B * N * columns, rank, N,
                           doubles + 6 * rows, sizes + 2 * N + 8};
     BARRIER();
-    LANES(p, n) arcs.collect(p + 1);
+    LANES(p, n + 1) arcs.collect(p);
     BARRIER();
-    if (n) ROWS_PACKS(g, (n + W) / W, p, n) arcs.upper(g * W, 1 + p);
+    if (n && siblings) ROWS_PACKS(p, n + 1, g, n + 1) arcs.lower(p, g);
+    if (n && !siblings) ROWS_PACKS(g, (n + W) / W, p, n) arcs.upper(g * W, 1 + p);
     BARRIER();
     i64 seen = arcs.mark_all<false>(), newly = 0;
     BARRIER();
@@ -273,7 +305,7 @@ KERNEL pricing(const i64* lengths, const In* values, const In* second, const In*
     const int total = arcs.write_all(room, triples + (i64)b * room * 3, score + (i64)b * room, reduced + (i64)b * room);
     PACKS(c, N) {
       Pack top = splat<Pack>(0);
-      for (int p = 1; p <= (ON_GPU ? n : 1); ++p) top = larger(pack(arcs.top_of(p) + c), top);
+      for (int p = 0; p <= (ON_GPU ? n : 0); ++p) top = larger(pack(arcs.top_of(p) + c), top);
       for (int l = 0; l < W && c + l < N; ++l) worst[(i64)b * N + c + l] = lane_of(top, l);
     }
     seen = team_reduce(seen, Plus{});

@@ -1,6 +1,6 @@
 // What scores grandparents (g, p, c) inside the pricing kernel: a tensor of all of them, products of three vectors, or
 // feature templates. On a CPU a scorer is told p and c, then asked for a list of g, after which there is room for eight
-// more; on a GPU each lane asks for one.
+// more; on a GPU each lane asks for one. Siblings are scored alike, g being the sibling and p the head.
 //
 // A score is the same to the last bit on every machine: products are never fused with the sums that they go into.
 #pragma once
@@ -17,12 +17,12 @@ constexpr int CODES = 14;    // of how two nodes lie to each other
 
 // A word holds bits of NODES nodes, a byte a pack. ROWS_WORDS(i, rows, j, n): every row i and word j of it.
 // APART: a function that a CPU does not inline, to have all registers.
-// OPEN_ARCS: every p and k < sizes[p], for p in 1..n and k below N.
+// OPEN_ARCS: every p and k < sizes[p], for p in 0..n and k below N.
 #if ON_GPU
 #define APART DEVICE
 #define ROWS_WORDS(i, rows, j, n) ROWS_PACKS(i, rows, j, n)
 #define OPEN_ARCS(p, k, sizes, n, N) \
-  LANES(flat_, (n) * (N)) if (const int p = 1 + flat_ / (N), k = flat_ % (N); k < (sizes)[p])
+  LANES(flat_, ((n) + 1) * (N)) if (const int p = flat_ / (N), k = flat_ % (N); k < (sizes)[p])
 DEVICE int lowest_bit(u64 x) { return __ffsll((i64)x) - 1; }
 DEVICE int count_bits(unsigned x) { return __popc(x); }
 typedef unsigned char Word;
@@ -35,7 +35,7 @@ DEVICE double add_lanes(unsigned lanes, double a, double b) { return lanes ? a +
 #else
 #define APART __attribute__((noinline))
 #define ROWS_WORDS(i, rows, j, n) for (int i = 0; i < (rows); ++i) for (int j = 0; j < (n); j += NODES)
-#define OPEN_ARCS(p, k, sizes, n, N) for (int p = 1; p <= (n); ++p) for (int k = 0; k < (sizes)[p]; ++k)
+#define OPEN_ARCS(p, k, sizes, n, N) for (int p = 0; p <= (n); ++p) for (int k = 0; k < (sizes)[p]; ++k)
 DEVICE int lowest_bit(u64 x) { return __builtin_ctzll(x); }
 DEVICE int count_bits(u64 x) { return __builtin_popcountll(x); }
 typedef u64 Word;
@@ -103,6 +103,14 @@ template <class In> DEVICE Pack load(const In* p) { return whole(p); }
 DEVICE Word bit_of(int c, int g) {
   const int i = c - g;
   return i >= 0 && i < NODES ? (Word)1 << (i / W * 8 + i % W) : 0;
+}
+
+// The bits of nodes below c in the word of g; a pack has W bits of its byte.
+DEVICE Word bits_below(int c, int g) {
+  const int i = c - g < 0 ? 0 : c - g;
+  if (i >= NODES) return (Word)~(Word)0;
+  const Word packs = ((Word)1 << i / W * 8) - 1, lanes = ((Word)1 << i % W) - 1;
+  return packs | (Word)(lanes << i / W * 8);
 }
 
 // W packs as the columns of `count` rows, `wide` apart.

@@ -20,7 +20,7 @@ from bench.registry import TIME_LIMIT, Args, Measured, Option, Suite, Timed, who
 from bench.suites.ppc_tables import Results, report1, report2, report3
 from bench.timing import timed
 from gpuparse.decoding.parts import legal_triples
-from gpuparse.decoding.ppc.grandparents import POLYTOPES
+from gpuparse.decoding.ppc.program import POLYTOPES
 
 
 def decode(scores: gp.Scores, method: str, **options: Any) -> tuple[gp.Parse, float]:

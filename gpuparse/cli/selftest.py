@@ -340,13 +340,15 @@ def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[KernelComparison]:
     index, relations = (torch.randint(0, k, x, generator=generator).to(lengths) for x, k in shapes.items())
     ceiling = some(B, N, N).double() + 1
 
-    def price(scorer: pricing.Scorer) -> Results:
+    def price(scorer: pricing.Scorer, siblings: bool) -> Results:
         every = torch.cartesian_prod(*(torch.arange(k, device=arcs.device) for k in (B, N, N, N)))
         scores = scorer.score(*every.T).double().view(B, N, N, N)
         known = torch.full_like(scores, torch.nan)
         duals: dict[str, Any] = {"ceiling": ceiling, "floor": ceiling - 0.5, "kappa": ceiling.abs() / 4}
-        duals |= {"over_g": scores.amax(1), "over_c": scores.amax(3)}
-        found = pricing.price(scorer, lengths, **duals, known=known, tolerance=1e-9, room=N**3)
+        over_c = scores.amax(3)
+        duals |= {"over_g": scores.amax(1), "over_c": over_c.mT.contiguous() if siblings else over_c}
+        how: dict[str, Any] = {"tolerance": 1e-9, "room": N**3, "siblings": siblings}
+        found = pricing.price(scorer, lengths, **duals, known=known, **how)
         listed = torch.arange(N**3, device=arcs.device) < found.count[:, None]
         return [found.triples[listed], found.score[listed], found.count, found.worst, known.nan_to_num(99.0)]
 
@@ -355,7 +357,9 @@ def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[KernelComparison]:
         pricing.Scorer.trilinear(*some(3, B, N, 11)),
         pricing.Scorer.templates(some(250), index, relations),
     ):
-        yield KernelComparison(f"pricing ({scorer.kind})", 0.0, partial(price, scorer))
+        yield KernelComparison(f"pricing ({scorer.kind})", 0.0, partial(price, scorer, False))
+        if scorer.kind != "templates":
+            yield KernelComparison(f"pricing (siblings, {scorer.kind})", 0.0, partial(price, scorer, True))
 
 
 def _chains(like: Tensor) -> Iterator[distributions.ChainDistribution]:

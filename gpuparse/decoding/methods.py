@@ -27,7 +27,7 @@ from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import KINDS, Kind
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.brute import solve_all
-from gpuparse.decoding.ppc.grandparents import POLYTOPES, PRICED
+from gpuparse.decoding.ppc.program import POLYTOPES, PRICED
 from gpuparse.decoding.proving import prove
 from gpuparse.decoding.scores import Scores
 from gpuparse.structures.trees import as_flag
@@ -172,7 +172,7 @@ def _bp(
     The bound is that of the best tree were every arc's pairs the best that it can have. A tree with a forbidden pair is
     replaced by the best one, by "ilp", which waits for the device, with its bound and certificate.
     """
-    trees = {"projective": projective, "single_root": single_root}
+    trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
     easy = easy_trees(scores, **trees)
     folded = scores.fold_labels()
     with torch.no_grad():
@@ -203,29 +203,31 @@ def _dd(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **o
     def solve(possible: Bool[Tensor, " B"]) -> Parse:
         return decompose(scores, possible, single_root=single_root, proof=proof, **options)
 
-    return _relaxed(scores, single_root, solve)
+    return _relaxed(scores, {"projective": projective, "single_root": single_root}, solve)
 
 
 def _ppc(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
-    """The linear program of arcs and grandparents by parse, price and cut; waits for the device, and solves on the CPU.
+    """The linear program of arcs and pairs by parse, price and cut; waits for the device, and solves on the CPU.
 
     Where its solution is a tree, that is proven best. Elsewhere it is rounded to one, and ``bound`` is its value; or
     with ``exact`` branch and bound goes on to the best tree. ``remarks``: where the time was up, or the solver failed.
     """
+    trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
     return _relaxed(
-        scores, single_root, lambda _: parse_price_cut(scores, single_root=single_root, proof=proof, **options)
+        scores, trees, lambda _: parse_price_cut(scores, **trees, proof=proof and not projective, **options)
     )
 
 
 def _lp(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
-    """The same linear program with every grandparent in it, solved at once: what "ppc" is compared with."""
-    return _relaxed(scores, single_root, lambda _: solve_all(scores, single_root=single_root, proof=proof, **options))
+    """The same linear program with every pair in it, solved at once: what "ppc" is compared with."""
+    trees: dict[str, Any] = {"projective": projective, "single_root": single_root}
+    return _relaxed(scores, trees, lambda _: solve_all(scores, **trees, proof=proof and not projective, **options))
 
 
-def _relaxed(scores: Scores, single_root: bool, solve: Callable[[Bool[Tensor, " B"]], Parse]) -> Parse:
-    """What a method for second-order scores and trees that may cross finds, given which sentences have a tree by their
+def _relaxed(scores: Scores, trees: dict[str, Any], solve: Callable[[Bool[Tensor, " B"]], Parse]) -> Parse:
+    """What a method for second-order scores finds, given which sentences have a tree by their
     arcs; where it knows that there is none, that is said."""
-    possible = exact.first_order(scores.first_order(), projective=False, single_root=single_root)
+    possible = exact.first_order(scores.first_order(), **trees)
     if not scores.second_order:
         return possible
     by_arcs = possible.certified
@@ -325,8 +327,9 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "ppc": Method(
         _ppc,
-        "parse, price and cut: non-projective, grandparents; on the CPU",
-        parts=("grandparents",),
+        "parse, price and cut: second order; on the CPU",
+        projective=True,
+        parts=KINDS,
         options={
             "exact": _EXACT,
             "polytope": Option(
@@ -338,8 +341,9 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "lp": Method(
         _lp,
-        'the same, every grandparent in one program: what "ppc" is compared with',
-        parts=("grandparents",),
+        'the same, every pair in one program: what "ppc" is compared with',
+        projective=True,
+        parts=KINDS,
         options={
             "polytope": Option('"arcgp", "onegp", "all" or "tight"', _one_of(POLYTOPES)),
             "lazy_rows": Option("add rows of pairs only where they are violated", as_flag),

@@ -127,6 +127,14 @@ class Program:
             )
             self.rows += len(low)
 
+    def add_alike(self, low: float, high: float, *parts: tuple[Ints, float]) -> Ints:
+        """Rows alike, of columns (one for each row, -1 where there is none) and their value; the rows' numbers."""
+        columns = np.array([column for column, _ in parts]).T
+        first, count = self.rows, len(columns)
+        entries = Entries.alike(columns, np.array([value for _, value in parts]))
+        self.add_rows(np.full(count, low), np.full(count, high), entries)
+        return first + np.arange(count)
+
     def limit(self, columns: Ints, high: Doubles) -> None:
         """Let these columns be no more than so much."""
         if len(columns):

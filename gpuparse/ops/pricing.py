@@ -1,4 +1,4 @@
-"""Grandparents (g, p, c) with positive reduced cost, of a batch of linear programs at once, as an operator.
+"""Grandparents (g, p, c) or siblings with positive reduced cost, of a batch of linear programs at once, as an operator.
 
 This is the pricing of Riedel, Smith & McCallum 2012, section 4.3. With the duals of OneGP and NoGP,
 
@@ -7,6 +7,9 @@ This is the pricing of Riedel, Smith & McCallum 2012, section 4.3. With the dual
 and wanted are all triples where it is positive (10). Those of which a bound (11) is not are never scored (9). An arc
 that needs less than its whole slack can pay with the rest for the triples whose upper arc it is: this spare slack is
 ours.
+
+Siblings have the same form. With g for the sibling and p for the head, the rows are the sum over g of z^sib(g, p, c) =
+z(p, c), the sum over c of z^sib(g, p, c) <= z(p, g) and, where g = p stands for no sibling, <= 1 on each side.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from gpuparse.ops.library import define, takes_kernels
 from gpuparse.ops.plain.pricing import Cube, Score, Square
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import NotRequired, Unpack
 
 SUMS, AT_ONCE, CODES = 8, 16, 14  # of pricing.cuh
 KINDS = {"dense": 0, "trilinear": 1, "templates": 2}
@@ -52,11 +55,13 @@ class PricingInputs(TypedDict):
     known: Cube
     tolerance: float
     room: int
+    siblings: NotRequired[bool]
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """How the kernel scores grandparents: made by ``dense``, ``trilinear`` or ``templates``, without a gradient.
+    """How the kernel scores grandparents: made by ``dense``, ``trilinear`` or ``templates``, without a gradient. Of
+    siblings g is the sibling and p the head.
 
     Attributes:
         rank: R, or the number of templates.
@@ -185,6 +190,7 @@ def launch_pricing(
     known: Tensor,
     tolerance: float,
     room: int,
+    siblings: bool = False,
     backend: Backend | None = None,
 ) -> Outputs:
     """Run pricing.cu. ``duals``: ceiling, floor, kappa, over_g, over_c."""
@@ -205,7 +211,7 @@ def launch_pricing(
         nodes=N * N,
         work=N**3,
         doubles=doubles,
-        tail=[Long(doubles), Long(bits), rank, room, B, N],
+        tail=[Long(doubles), Long(bits), int(siblings), rank, room, B, N],
     )
     return outputs
 
@@ -221,7 +227,8 @@ def _like_priced(*args: object) -> Outputs:
 
 _price_op = define(
     "pricing(int kind, int rank, Tensor? values, Tensor? second, Tensor? third, Tensor? index, Tensor? relations, "
-    "Tensor lengths, Tensor[] duals, Tensor(a!) known, float tolerance, int room) "
+    "Tensor lengths, Tensor[] duals, Tensor(a!) known, float tolerance, int room, "
+    "bool siblings=False) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     launch_pricing,
     _like_priced,
@@ -244,15 +251,20 @@ def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **
             scored are written into it.
         tolerance: reduced costs up to it, 0 or more, count as not positive.
         room: triples of a sentence that are listed at most.
+        siblings: price siblings: g is the sibling, p the head, and g = p where c is the first child on its side. Then
+            kappa is the dual of an arc's row of next siblings at [p, g], that of no sibling at [p, p] for the right
+            side and at [p, 0] for the left; over_g is ``Parts.bound(1)``, and over_c, at [p, g], ``Parts.bound(2)``.
         backend: None: that of the device.
 
     Arcs (p, c) with over_g <= ceiling are settled: they need at most max(over_g, floor) of their ceiling, and have the
     rest to spare as an arc (g, p). Of the others, triples are candidates where r, with the bound min(over_c, over_g)
-    for a score that is not known, is above the tolerance, unless those of (g, p) together are not above what it has to
-    spare. Candidates are scored, and the same is asked once more.
+    for a score that is not known, is above the tolerance, unless those of (g, p) together, or the greatest of a
+    sibling's, are not above what its arc has to spare. Candidates are scored, and the same is asked once more.
     """
     _check(lengths, asked)
     _check_scorer(scorer, asked["known"])
+    if scorer.kind == "templates" and asked.get("siblings"):
+        raise ValueError("scorer must be dense or trilinear for siblings, got templates; use price_listed")
     if backend is None and not takes_kernels(scorer.values, "pricing"):
         return Priced(*plain.pricing.price(scorer.score, lengths, **asked))
     tensors = scorer.values, scorer.second, scorer.third, scorer.index, scorer.relations
@@ -261,7 +273,8 @@ def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **
 
 def _run(scorer: Sequence[Any], lengths: Tensor, asked: Mapping[str, Any], backend: Backend | None) -> Priced:
     known = asked["known"]
-    args = [*scorer, lengths, [asked[name] for name in DUALS], known, asked["tolerance"], asked["room"]]
+    rest = known, asked["tolerance"], asked["room"], asked.get("siblings", False)
+    args = [*scorer, lengths, [asked[name] for name in DUALS], *rest]
     return Priced(*(_price_op(*args) if backend is None else launch_pricing(*[*args, backend])))
 
 

@@ -223,7 +223,7 @@ def test_single_root_is_the_default() -> None:
 
 def test_what_cannot_be_done() -> None:
     scores = Scores(torch.zeros(1, 4, 4))
-    message = '"mst" finds non-projective trees; for projective=True use "eisner" or "ilp"'
+    message = '"mst" finds non-projective trees; for projective=True use "eisner" or "ilp" or "ppc" or "lp"'
     refuses(message, decode, scores, "mst", projective=True)
     refuses(r"^method must be one of auto, mst, eisner.*, got 'cky'$", decode, scores, "cky")
     refuses(r"^method \"mst\" has no option 'steps'; it has none$", decode, scores, "mst", steps=3)

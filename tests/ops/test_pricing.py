@@ -9,14 +9,29 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from gpuparse.decoding.parts import DenseParts, TakenParts, legal_triples
+from gpuparse.decoding.parts import DenseParts, Kind, TakenParts, legal_triples
 from gpuparse.ops import plain
 from gpuparse.ops.pricing import Priced, Scorer, price, price_listed
-from tests.pricing_oracle import DTYPES, INF, KINDS, by_loop, copied, equal, scorer_of, some_duals, some_parts
+from tests.pricing_oracle import (
+    ALL,
+    DTYPES,
+    INF,
+    KINDS,
+    by_loop,
+    copied,
+    equal,
+    legal,
+    score_of,
+    scorer_of,
+    some_duals,
+    some_parts,
+)
 
 
-def by_plain(score: Any, lengths: Tensor, duals: dict[str, Tensor], tolerance: float, room: int) -> Priced:
-    return Priced(*plain.pricing.price(score, lengths, *duals.values(), tolerance, room))
+def by_plain(
+    score: Any, lengths: Tensor, duals: dict[str, Tensor], tolerance: float, room: int, siblings: bool = False
+) -> Priced:
+    return Priced(*plain.pricing.price(score, lengths, *duals.values(), tolerance, room, siblings))
 
 
 SIZES = [[n, max(1, n - 2), 1, n // 2 + 1] for n in (*range(1, 12), 34, 70)]
@@ -24,11 +39,12 @@ SIZES = [[n, max(1, n - 2), 1, n // 2 + 1] for n in (*range(1, 12), 34, 70)]
 
 @pytest.mark.parametrize("lengths", SIZES, ids=lambda lengths: str(max(lengths)))
 @pytest.mark.parametrize("dtype", DTYPES, ids=("float32", "float64"))
-@pytest.mark.parametrize("kind", KINDS)
-def test_kernel_is_plain_torch(kind: str, dtype: torch.dtype, lengths: list[int]) -> None:
+@pytest.mark.parametrize(("kind", "pairs"), ALL)
+def test_kernel_is_plain_torch(kind: str, pairs: Kind, dtype: torch.dtype, lengths: list[int]) -> None:
     seen = torch.zeros(3, dtype=torch.int64)
     for seed in range(1 if max(lengths) > 40 else 2 if max(lengths) > 20 else 4):
-        parts = some_parts(kind, lengths, dtype, seed)
+        parts = some_parts(kind, lengths, dtype, seed, pairs)
+        siblings, score = pairs == "siblings", score_of(parts)
         counts = parts.lengths.clone()
         if seed == 1:
             counts[0] = 0  # this one is done
@@ -36,13 +52,14 @@ def test_kernel_is_plain_torch(kind: str, dtype: torch.dtype, lengths: list[int]
         for known, tolerance, room in ((0.0, 0.0, 12**3), (0.4, 1e-6, 7), (1.0, 0.3, 0)):
             duals = some_duals(parts, seed, known)
             one, other, third, fourth = (copied(duals) for _ in range(4))
-            expected = by_plain(scorer.score, counts, one, tolerance, room)
-            equal(price(scorer, counts, **other, tolerance=tolerance, room=room), expected)
+            expected = by_plain(scorer.score, counts, one, tolerance, room, siblings)
+            how = {"tolerance": tolerance, "room": room, "siblings": siblings}
+            equal(price(scorer, counts, **other, **how), expected)
             assert torch.equal(other["known"].nan_to_num(nan=7.0), one["known"].nan_to_num(nan=7.0))
             if kind != "trilinear" or dtype == torch.float32:  # else the sums of parts are in another order
-                equal(price_listed(parts.score, counts, **third, tolerance=tolerance, room=room), expected)
+                equal(price_listed(score, counts, **third, **how), expected)
                 assert torch.equal(third["known"].nan_to_num(nan=7.0), one["known"].nan_to_num(nan=7.0))
-            equal(price_listed(scorer.score, counts, **fourth, tolerance=tolerance, room=room), expected)
+            equal(price_listed(scorer.score, counts, **fourth, **how), expected)
             if seed == 1:
                 assert expected.count[0] == expected.looked[0] == 0
             seen += torch.stack((expected.count, expected.looked, expected.scored)).sum(1)
@@ -50,32 +67,35 @@ def test_kernel_is_plain_torch(kind: str, dtype: torch.dtype, lengths: list[int]
         assert (seen > 0).all() and seen[0] < seen[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_plain_torch_is_the_loop(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "pairs"), ALL)
+def test_plain_torch_is_the_loop(kind: str, pairs: Kind) -> None:
     for seed, lengths in enumerate(([6, 3, 1], [5, 5], [4, 2], [2, 7])):
-        parts = some_parts(kind, lengths, torch.float32, seed)
+        parts = some_parts(kind, lengths, torch.float32, seed, pairs)
         duals = some_duals(parts, seed)
         expected = by_loop(parts, parts.lengths, duals, 1e-6)
-        found = by_plain(parts.score, parts.lengths, duals, 1e-6, 500)
+        assert sum(map(len, expected)) > 0
+        found = by_plain(score_of(parts), parts.lengths, duals, 1e-6, 500, pairs == "siblings")
         for b, triples in enumerate(expected):
             assert found.triples[b, : found.count[b]].tolist() == [list(triple) for triple in triples]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=("float32", "float64"))
-@pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_the_parts(kind: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("kind", "pairs"), ALL)
+def test_scores_are_those_of_the_parts(kind: str, pairs: Kind, dtype: torch.dtype) -> None:
     for seed in range(6):
-        parts = some_parts(kind, [9, 4, 14], dtype, seed)
+        parts = some_parts(kind, [9, 4, 14], dtype, seed, pairs)
         duals = some_duals(parts, seed, 0.0)
-        legal = legal_triples("grandparents", parts.lengths, parts.nodes)
+        siblings = pairs == "siblings"
         # so low, with nothing to spare, that all are scored
         duals["ceiling"] = duals["floor"] = torch.full_like(duals["ceiling"], -1e6)
-        priced = price(scorer_of(parts), parts.lengths, **duals, tolerance=0.0, room=0)
-        may = legal & (duals["over_c"] > -INF)[..., None] & (duals["over_g"] > -INF)[:, None]
+        duals["kappa"] = duals["kappa"].clamp(max=1.0)
+        priced = price(scorer_of(parts), parts.lengths, **duals, tolerance=0.0, room=0, siblings=siblings)
+        over_c = duals["over_c"].mT if siblings else duals["over_c"]
+        may = legal(parts) & (over_c > -INF)[..., None] & (duals["over_g"] > -INF)[:, None]
         assert priced.scored.tolist() == may.sum((1, 2, 3)).tolist()
         where = may.nonzero()
         with torch.no_grad():
-            expected = parts.score(*where.T).double()
+            expected = score_of(parts)(*where.T).double()
         found = duals["known"].permute(0, 3, 1, 2)[tuple(where.T)]
         if kind == "trilinear" and dtype == torch.float64:
             # two sums of at most 20 products in different orders: each within 20 epsilon of the absolute values' sum
@@ -83,7 +103,7 @@ def test_scores_are_those_of_the_parts(kind: str, dtype: torch.dtype) -> None:
         else:
             assert torch.equal(found, expected)
         assert (found <= duals["over_g"][where[:, 0], where[:, 2], where[:, 3]]).all()
-        assert (found <= duals["over_c"][where[:, 0], where[:, 1], where[:, 2]]).all()
+        assert (found <= over_c[where[:, 0], where[:, 1], where[:, 2]]).all()
 
 
 def test_spare_slack_pays_for_all_or_nothing() -> None:
@@ -113,9 +133,28 @@ def test_spare_slack_pays_for_all_or_nothing() -> None:
     assert found() == []
 
 
-def test_user_families_have_no_scorer() -> None:
-    siblings = DenseParts(torch.zeros(1, 3, 3, 3), kind="siblings")
-    assert siblings.scorer() is None
+def test_an_arc_to_a_sibling_pays_for_the_dearest() -> None:
+    """Arcs (1, 3) and (1, 4) are open; beside (1, 2), which has 1.0 to spare, both want less, and together more."""
+    values = torch.full((1, 5, 5, 5), -5.0, dtype=torch.float64)
+    values[0, 1, 2, 3], values[0, 1, 2, 4], values[0, 1, 1, 3] = 1.0, 0.75, 0.5
+    parts = DenseParts(values, kind="siblings")
+    duals = some_duals(parts, 0, 0.0)
+    duals["ceiling"] = torch.full((1, 5, 5), 5.0, dtype=torch.float64)
+    duals["ceiling"][0, 1, 3], duals["ceiling"][0, 1, 4], duals["ceiling"][0, 1, 2] = 0.0, 0.0, 1.0
+    duals["floor"], duals["kappa"] = torch.full_like(duals["ceiling"], -INF), torch.zeros_like(duals["ceiling"])
+    duals["over_g"][0, 1, 2] = 0.0
+
+    def found() -> list[list[int]]:
+        priced = price(scorer_of(parts), parts.lengths, **copied(duals), tolerance=1e-9, room=9, siblings=True)
+        return priced.triples[0, : priced.count[0]].tolist()
+
+    assert found() == [[1, 1, 3]]
+    duals["kappa"][0, 1, 1] = 0.5  # the first child on the right
+    assert found() == []
+    duals["floor"][0, 1, 2] = 0.125
+    assert found() == [[2, 1, 3], [2, 1, 4]]
+    duals["kappa"][0, 1, 2] = 0.25
+    assert found() == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,7 +206,9 @@ def test_errors_name_the_argument() -> None:
     def run(scorer: Scorer = scorer, lengths: Tensor = parts.lengths, **changed: Any) -> None:
         price(scorer, lengths, **{**duals, "tolerance": 0.0, "room": 5, **changed})
 
+    of_templates = scorer_of(some_parts("templates", [3, 2], torch.float32, 0))
     for message, changed in (
+        ("scorer must be dense or trilinear for siblings", {"scorer": of_templates, "siblings": True}),
         (r"kappa must be float64 \[2, 4, 4\] on cpu, got float32 \[2, 4, 4\]", {"kappa": duals["kappa"].float()}),
         (r"over_c must be float64 \[2, 4, 4\] on cpu, got float64 \[2, 4\]", {"over_c": duals["over_c"][0, :2]}),
         (r"lengths must be int64 \[2\]", {"lengths": parts.lengths[:1]}),

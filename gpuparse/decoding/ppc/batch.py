@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from gpuparse.decoding.parse import Parse
-from gpuparse.decoding.ppc.grandparents import Polytope
-from gpuparse.decoding.ppc.ppc import Question, Reply, Request, Work
+from gpuparse.decoding.ppc.asking import Question, Reply, Request, Work
 from gpuparse.decoding.ppc.pricing import Pricing
+from gpuparse.decoding.ppc.program import Polytope
 from gpuparse.decoding.ppc.rounding import REMARKS
 from gpuparse.decoding.ppc.work import End, First, Warm
 from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
@@ -33,6 +33,7 @@ Map = Callable[..., Iterator[Any]]
 def parse_price_cut(
     scores: Scores,
     *,
+    projective: bool = False,
     single_root: bool = True,
     exact: bool = False,
     polytope: Polytope = "tight",
@@ -41,10 +42,11 @@ def parse_price_cut(
     warm: Warm | None = None,
     proof: bool = False,
 ) -> Parse:
-    """The best trees under arcs and grandparents, or what the linear program says of them.
+    """The best trees under arcs and pairs of arcs, or what the linear program says of them.
 
     Args:
-        scores: with grandparents; sentences have a tree if only arcs count.
+        scores: with grandparents, siblings or both; sentences have a tree if only arcs count.
+        projective: only trees without crossing arcs, by cuts.
         polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
         time_limit: seconds of work on a sentence, branches included; then its best tree so far, and the bound.
@@ -52,13 +54,12 @@ def parse_price_cut(
         threads: that solve programs side by side; by default as many as there are processors.
         proof: say what the bounds follow from.
 
-    ``stats``: ``looked`` (bounds), ``scored`` and ``added`` grandparents, ``rows``, ``integral`` (whether the linear
+    ``stats``: ``looked`` (bounds), ``scored`` and ``added`` pairs, ``rows``, ``integral`` (whether the linear
     program has a tree for a solution), ``relaxed`` (its value, or a bound on it), ``branches``. A bound of -inf: there
     is not a tree. Waits for the device.
     """
-    assert scores.grandparents is not None
-    pricing = Pricing(scores.grandparents)
-    first = First.of(scores.fold_labels().arcs.detach().double(), pricing, single_root, warm)
+    pricing = Pricing([parts for parts in (scores.grandparents, scores.siblings) if parts is not None])
+    first = First.of(scores.fold_labels().arcs.detach().double(), pricing, single_root, projective, warm)
     works = {b: first.work(b, pricing, polytope, time_limit, exact) for b in range(len(first.own))}
     with _threads(max(1, min(threads or os.cpu_count() or 1, len(works)))) as map_:
         ends = _drive(works, pricing, map_)
@@ -131,7 +132,7 @@ def _collect(scores: Scores, proof: bool, pricing: Pricing, ends: Sequence[End])
         "iterations": [s.iterations for s in each],
         "looked": pricing.looked.tolist(),
         "scored": pricing.scored.tolist(),
-        "added": [len(s.program.g) for s in each],
+        "added": [sum(len(pairs.triples) for pairs in s.program.pairs) for s in each],
         "rows": [s.program.program.rows for s in each],
         "branches": [end.branches for end in ends],
     }
@@ -154,9 +155,9 @@ def _collect(scores: Scores, proof: bool, pricing: Pricing, ends: Sequence[End])
 
 
 def _leaves(end: End) -> tuple[ProofLeaf, ...]:
-    """The branches as a proof has them; where nothing is known, arcs take over the best of their grandparents."""
+    """The branches as a proof has them; where nothing is known, arcs take over the best of their pairs."""
     units = end.sentence.units
-    over = np.where(units.possible, units.over, NEVER)
+    over = np.where(units.possible, units.all_over, NEVER)
     return tuple(
         ProofLeaf(path_of(path), over) if witness is None else witness.leaf(units, path_of(path))
         for path, witness in end.leaves

@@ -14,12 +14,13 @@ from itertools import count
 
 import numpy as np
 
-from gpuparse.decoding.ppc.grandparents import Bools, Doubles, Ints
-from gpuparse.decoding.ppc.ppc import PricedSentence, Work
+from gpuparse.decoding.ppc.asking import Lists, Work
+from gpuparse.decoding.ppc.ppc import PricedSentence
+from gpuparse.decoding.ppc.program import Bools, Doubles, Ints
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
 
-Score = Callable[[Ints], Work[Doubles]]
+Score = Callable[[Lists], Work[list[Doubles]]]
 Path = tuple[tuple[int, int, int, int], ...]  # decisions, as a proof has them
 
 
@@ -108,7 +109,5 @@ def offer_tree(sentence: PricedSentence, score: Score, heads: Ints) -> Work[None
     if len(heads) < 2 or heads[1] < 0:
         return
     word = np.arange(1, len(heads))
-    inner = word[heads[1:] > 0]
-    triples = np.stack([heads[heads[inner]], heads[inner], inner], 1)
-    of_triples = yield from score(triples)
-    sentence.offer(heads, float(sentence.arcs[heads[1:], word].sum()) + float(of_triples.sum()))
+    of_pairs = yield from score(tuple(pairs.of_tree(heads) for pairs in sentence.program.pairs))
+    sentence.offer(heads, float(sentence.arcs[heads[1:], word].sum()) + float(sum(x.sum() for x in of_pairs)))

@@ -1,9 +1,11 @@
-"""Cuts that every tree meets and a solution of the linear program of ``gpuparse.decoding.ppc.grandparents`` may not:
+"""Cuts that every tree meets and a solution of the linear program of ``gpuparse.decoding.ppc.program`` may not:
 
     NoCycle(S)                 sum over h and m in S of z(h, m) <= |S| - 1, for a set S of words
     NoCycleGP(g, p, c)         z^gp(g, p, c) + z(p, g) + z(c, g) <= 1
     Triangle(p, q, c, A)       sum over g in A of [z^gp(g, p, c) + z^gp(g, p, q)] + z^gp(p, q, c)
                                  <= sum over g in A of z(g, p) + z(p, q), for a set A of heads of p
+    NoCross(i, j, k)           z(i, j) + z(j, i) + sum over x of z(x, k) <= 1, for projective trees: x on the one side
+                                 of an arc between i and j, and k on the other
 
 With all rows NoCycle z is an average of trees, which flow does not see to; sets are found by min cuts. The second:
 where p hangs from g and c from p, g hangs from neither. The third: let a say that p hangs from one of A, b that q hangs
@@ -13,6 +15,8 @@ from p. If c hangs from p, and a, then b or not; if it hangs from q, and b, it d
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +25,7 @@ import numpy.typing as npt
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Key = tuple[bytes, ...]
 Terms = tuple[Ints, Ints, Doubles]  # the number of the cut [K], nodes [K, 2 or 3], coefficient [K]
 ENOUGH = 1e-12  # capacity that counts
 
@@ -52,12 +57,11 @@ class Cuts(NamedTuple):
         high = np.concatenate([self.high, other.high])
         return Cuts(both(self.arcs, other.arcs), both(self.triples, other.triples), high)
 
-    def without(self, others: Cuts) -> Cuts:
-        """Those that are not among the others: the solver met them as far as it could."""
-        if not len(self.high) or not len(others.high):
+    def without(self, known: Collection[Key]) -> Cuts:
+        """Those that are not known: the solver met them as far as it could."""
+        if not len(self.high) or not known:
             return self
-        known = set(others._keys())
-        new = np.array([key not in known for key in self._keys()])
+        new = np.array([key not in known for key in self.keys()])
         place = np.cumsum(new) - 1
 
         def some(terms: Terms) -> Terms:
@@ -67,13 +71,16 @@ class Cuts(NamedTuple):
 
         return Cuts(some(self.arcs), some(self.triples), self.high[new])
 
-    def _keys(self) -> list[tuple[bytes, bytes]]:
-        """What tells them from each other."""
+    def keys(self) -> list[Key]:
+        """What tells each from others."""
         found = []
-        for cut in range(len(self.high)):
-            terms = (np.unique(at[of == cut], axis=0).tobytes() for of, at, _ in (self.arcs, self.triples))
-            found.append((next(terms), next(terms)))
-        return found
+        for cut, at, _ in (self.arcs, self.triples):
+            code = at @ (1 << 20) ** np.arange(at.shape[1])
+            order = np.lexsort((code, cut))
+            ends = np.searchsorted(cut[order], np.arange(len(self.high) + 1)).tolist()
+            code = code[order]
+            found.append([code[i:j].tobytes() for i, j in pairwise(ends)])
+        return list(zip(*found, strict=True))
 
 
 def no_cycle(z: Doubles, least: float) -> Cuts:
@@ -86,6 +93,37 @@ def no_cycle(z: Doubles, least: float) -> Cuts:
     row, h, m = np.nonzero(sets[:, :, None] & sets[:, None, :] & ~np.eye(len(z), dtype=bool))
     arcs = row, np.stack([h, m], 1), np.ones(len(row))
     return Cuts(arcs, Cuts.none().triples, sets.sum(1) - 1.0)
+
+
+def no_cross(z: Doubles, least: float) -> Cuts:
+    """Rows NoCross that are violated by more than ``least``: of every i < j the worst k within, and the worst beyond;
+    none if and only if there are none.
+
+    A word k within has a head from i to j if there is an arc between these; one beyond has none within.
+    """
+    N = len(z)
+    node = np.arange(N)
+    i, j, k = node[:, None, None], node[:, None], node
+    total = np.concatenate([np.zeros((1, N)), np.cumsum(z, 0)])  # of heads before each node
+    from_to, within = total[j + 1, k] - total[i, k], total[j, k] - total[np.minimum(i + 1, j), k]
+    inside, outside = (i < k) & (k < j), (i < j) & ((k < i) | (k > j)) & (k > 0)
+    over = (z + z.T)[:, :, None] - 1.0
+    found = Cuts.none()
+    for there, sums in ((inside, z.sum(0) - from_to), (outside, within)):
+        amount = np.where(there, over + sums, -np.inf)
+        worst = amount.argmax(2)
+        one, other = np.nonzero(np.take_along_axis(amount, worst[:, :, None], 2)[:, :, 0] > least)
+        word = worst[one, other]
+        heads = (node <= other[:, None]) & (node >= one[:, None])
+        heads = ~heads if there is inside else heads & (node != one[:, None]) & (node != other[:, None])
+        heads &= node != word[:, None]
+        row, head = np.nonzero(heads)
+        each = np.arange(len(one))
+        arcs = np.concatenate([np.stack([head, word[row]], 1), np.stack([one, other], 1), np.stack([other, one], 1)])
+        rows = np.concatenate([row, each, each])
+        real = arcs[:, 1] > 0
+        found = found + Cuts((rows[real], arcs[real], np.ones(int(real.sum()))), Cuts.none().triples, np.ones(len(one)))
+    return found
 
 
 def no_cycle_gp(z: Doubles, y: Doubles, triples: Ints, least: float) -> Cuts:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float64, Int, Int64
 from torch import Tensor
 
 from gpuparse.decoding.parts import Parts
-from gpuparse.decoding.ppc.grandparents import Bools, Doubles, Ints
+from gpuparse.decoding.ppc.program import Bools, Doubles, Ints
 from gpuparse.ops.pricing import Priced
 from gpuparse.system.transfer import to_device
 
@@ -45,12 +45,15 @@ class Link:
     """The duals and the known scores of a batch, on the device.
 
     Args:
+        score: scores of a list of triples, as pricing has them.
         price: pricing of the whole batch, given lengths, duals, known scores and room.
         dtype: that holds every score.
     """
 
-    def __init__(self, parts: Parts, price: Callable[..., Priced], dtype: torch.dtype) -> None:
-        self.parts, self._price, self._dtype = parts, price, dtype
+    def __init__(
+        self, parts: Parts, score: Callable[..., Tensor], price: Callable[..., Priced], dtype: torch.dtype
+    ) -> None:
+        self.parts, self._score_list, self._price, self._dtype = parts, score, price, dtype
         self.device, B, N = parts.device, parts.lengths.shape[0], parts.nodes
         self._stream = None
         if self.device.type == "cuda":
@@ -154,7 +157,8 @@ class Link:
             codes, inside = _code(at[:, None], g, p, c, N).flatten(), within.flatten()
             arcs = torch.zeros((K, N * N), dtype=torch.bool, device=device)
             arcs.scatter_(1, torch.where(within, g * N + p, 0), True)
-            likely, wanted = self._likely(at, arcs, heads.long())
+            if self.parts.kind == "grandparents":
+                likely, wanted = self._likely(at, arcs, heads.long())
         list_ = torch.cat([asked, _first(likely, wanted.flatten(), LIKELY * N * K)])
         there = torch.arange(len(list_), device=device) < len(asked) + wanted.sum()
         scored = self._score(list_, there, scored)
@@ -194,7 +198,7 @@ class Link:
         before = known[codes]
         new = there & before.isnan()
         sentence, p, c, g = codes // N**3, codes // N**2 % N, codes // N % N, codes % N
-        now = torch.where(new, self.parts.score(sentence, g, p, c).double(), before)
+        now = torch.where(new, self._score_list(sentence, g, p, c).double(), before)
         known.scatter_(0, codes, now)
         return scored.scatter_add(0, sentence, new.long())
 

@@ -1,21 +1,24 @@
 """Scores of a sentence as its linear program has them: distances from the best that there could be, of moderate size.
 
-Every word has one arc, and every arc from a word one grandparent. So what the best grandparent of an arc could add may
-be moved to the arc, and what a word's best arc then has may be taken from all of its arcs: trees keep their distances.
-What is left is not above 0, and a score that is huge for all trees is gone. Once a tree is known, its distance gives a
-horizon: what is much further away is in no better tree, and left out, a mask of -1e30 like one of -inf. Times a power
-of two, the tree is about 100 away, so that the solver's tolerances mean the same for scores of any size.
+Every word has one arc, every arc from a word one grandparent, and every arc one sibling, or none, which is scored
+like one. So what the best pair of each kind could add to an arc may be moved to the arc, and what a word's best arc
+then has may be taken from all of its arcs: trees keep their distances. What is left is not above 0, and a score that
+is huge for all trees is gone. Once a tree is known, its distance gives a horizon: what is much further away is in no
+better tree, and left out, a mask of -1e30 like one of -inf. Times a power of two, the tree is about 100 away, so that
+the solver's tolerances mean the same for scores of any size.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpuparse.decoding import certificates
-from gpuparse.decoding.ppc.grandparents import Bools, Doubles, Ints, allowed
+from gpuparse.decoding.parts import Kind
+from gpuparse.decoding.ppc.program import Bools, Doubles, Ints, allowed
 
 SIZE = 20  # the horizon is at most 2 to this, in a program
 REACH = 2.0**13  # and so many times as far away as the best tree that is known
@@ -29,32 +32,41 @@ class Units:
     """How to come from scores to costs and back.
 
     Attributes:
-        over: what is moved from grandparents to each arc [N, N].
+        over: what is moved from the pairs of each kind to each arc [N, N].
         best: what is taken from the arcs of each word [N].
         total: of each arc, what is moved included, less the word's best: not above 0 [N, N]; -inf where there is none.
         power: costs are such distances, times 2 to this.
         horizon: the most that a part of a tree may be away.
     """
 
-    over: Doubles
+    over: Mapping[Kind, Doubles]
     best: Doubles
     total: Doubles
     power: int = 0
     horizon: float = math.inf
 
     @classmethod
-    def of(cls, arcs: Doubles, over: Doubles) -> Units:
-        """Without a horizon yet. ``over``: the most that a grandparent of each arc can add; both are [N, N]."""
-        moved = np.where(np.isfinite(over), over, 0.0)
-        moved[0] = 0.0
-        here = allowed(arcs)
-        here[1:] &= over[1:] > -np.inf  # else it has no grandparent
-        total = np.full(arcs.shape, -np.inf)
-        with np.errstate(over="ignore"):  # two masks may come to -inf, which forbids
-            np.add(arcs, moved, out=total, where=here)
+    def of(cls, arcs: Doubles, over: Mapping[Kind, Doubles]) -> Units:
+        """Without a horizon yet. ``over``: the most that a pair of each kind can add to each arc; all are [N, N]."""
+        moved, here, total = {}, allowed(arcs), arcs
+        with np.errstate(over="ignore", invalid="ignore"):  # two masks may come to -inf, which forbids
+            for kind, most in over.items():
+                moved[kind] = own = np.where(np.isfinite(most), most, 0.0)
+                there = most > -np.inf  # else it has no pair
+                if kind == "grandparents":
+                    own[0], there[0] = 0.0, True
+                here &= there
+                total = total + own
+            total = np.where(here, total, -np.inf)
             best = total.max(0)
             best[~np.isfinite(best)] = 0.0
             return cls(moved, best, total - best)
+
+    @property
+    def all_over(self) -> Doubles:
+        """What is moved to each arc, of all kinds [N, N]."""
+        with np.errstate(over="ignore"):
+            return np.asarray(sum(self.over.values(), np.zeros(self.total.shape)))
 
     def within(self, horizon: float) -> Units:
         """With parts that are further away left out."""
@@ -91,10 +103,10 @@ class Units:
         """Whether some arc is there that is too far away."""
         return bool((np.isfinite(self.total) & (self.total < -self.horizon)).any())
 
-    def triples(self, p: Ints, c: Ints, scores: Doubles) -> Doubles:
-        """Costs of grandparents of the arcs p -> c, -inf where they are forbidden or too far away."""
+    def triples(self, kind: Kind, p: Ints, c: Ints, scores: Doubles) -> Doubles:
+        """Costs of pairs of the arcs p -> c, -inf where they are forbidden or too far away."""
         with np.errstate(over="ignore"):
-            away = scores - self.over[p, c]
+            away = scores - self.over[kind][p, c]
         return scaled(np.where(away >= -self.horizon, away, -np.inf), self.power)
 
     @property
@@ -127,8 +139,10 @@ class Units:
         if self._loses(cost):
             return -math.inf
         distance = abs(self.distance(cost))
-        moved = np.where(self.total >= -distance, np.abs(self.over), 0.0)[:, 1:].max(0)
-        off = float((certificates.rounding(1, np.abs(self.best[1:])) + certificates.rounding(1, moved)).sum())
+        sizes = sum((np.abs(own) for own in self.over.values()), np.zeros(self.total.shape))
+        moved = np.where(self.total >= -distance, sizes, 0.0)[:, 1:].max(0)
+        terms = len(self.over)
+        off = float((certificates.rounding(terms, np.abs(self.best[1:])) + certificates.rounding(terms, moved)).sum())
         return scaled_number(off + certificates.rounding(len(self.best), distance), self.power)
 
 
@@ -148,10 +162,10 @@ def scaled_number(x: float, power: int) -> float:
         return math.copysign(math.inf, x)
 
 
-def total(arcs: Doubles, triples: Doubles) -> float:
+def total(arcs: Doubles, *pairs: Doubles) -> float:
     """The sum of a tree's parts; -inf where doubles end."""
     with np.errstate(over="ignore"):
-        return float(arcs.sum() + triples.sum())
+        return float(arcs.sum() + sum(x.sum() for x in pairs))
 
 
 def first_horizon(distance: float, total: Doubles, best: Doubles) -> float:

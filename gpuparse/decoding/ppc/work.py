@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -14,15 +15,18 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from gpuparse.decoding.parts import Kind
+from gpuparse.decoding.ppc.asking import Lists, T, Work
 from gpuparse.decoding.ppc.branch import Path, Score, branch_and_bound, offer_tree, run
-from gpuparse.decoding.ppc.grandparents import Doubles, Ints, Polytope, allowed
-from gpuparse.decoding.ppc.ppc import NONE, PricedSentence, T, Work
+from gpuparse.decoding.ppc.pairs import PairRows
+from gpuparse.decoding.ppc.ppc import PricedSentence
 from gpuparse.decoding.ppc.pricing import Pricing
+from gpuparse.decoding.ppc.program import KINDS, Doubles, Ints, Polytope, allowed
 from gpuparse.decoding.ppc.rounding import rounded
 from gpuparse.decoding.ppc.units import MOST, Units, scaled_number, total
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
-from gpuparse.ops import MATRIX_TREE
+from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.system.transfer import to_host
 
 HEADS = 3  # best heads of each word by the scores of arcs that are columns from the start
@@ -51,33 +55,49 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class First:
-    """What sentences begin with: first trees (the best ones by arcs alone, and were every arc's grandparent the best
-    that it can have), their arcs and those of each word's best heads, and the grandparents among these."""
+    """What sentences begin with: first trees (the best ones by arcs alone, and were every arc's pairs the best that it
+    can have), their arcs and those of each word's best heads, and the pairs of these."""
 
     scores: Doubles
-    over: Doubles
+    over: dict[Kind, Doubles]
     trees: list[Ints]
-    columns: list[tuple[Ints, Ints]]
+    columns: list[tuple[Ints, Lists]]
     bounds: Doubles | None
     own: list[slice]
     single_root: bool
+    projective: bool
 
     @classmethod
-    def of(cls, arcs: Float64[Tensor, "B N N"], pricing: Pricing, single_root: bool, warm: Warm | None) -> First:
+    def of(
+        cls,
+        arcs: Float64[Tensor, "B N N"],
+        pricing: Pricing,
+        single_root: bool,
+        projective: bool,
+        warm: Warm | None,
+    ) -> First:
         """Of a batch. Waits for the device, once."""
+        families = pricing.families
         with torch.no_grad():
-            most = pricing.over_g.clone()
-            most[:, 0] = 0.0
-            ways = [MATRIX_TREE.argmax(x, pricing.lengths, single_root) for x in (arcs + most, arcs)]
+            most = arcs
+            for family in families:
+                over = family.over_x.clone()
+                if family.kind == "grandparents":
+                    over[:, 0] = 0.0
+                most = most + over
+            best = (EISNER if projective else MATRIX_TREE).argmax
+            ways = [best(x, pricing.lengths, single_root) for x in (most, arcs)]
         known = () if warm is None else (warm.heads, warm.arcs, warm.bound)
-        lengths, scores, over, *rest = to_host(pricing.lengths, arcs, pricing.over_g, *ways, *known)
+        bounds_ = [family.over_x for family in families]
+        lengths, scores, *rest = to_host(pricing.lengths, arcs, *bounds_, *ways, *known)
+        over_, rest = dict(zip([f.kind for f in families], rest, strict=False)), rest[len(families) :]
         trees, (arcs_, bounds) = rest[:3], (None, None) if warm is None else rest[3:]
         own = [slice(n + 1) for n in lengths.tolist()]
         columns = [
-            _columns(scores[b, at, at], trees, b, None if arcs_ is None else arcs_[b, at, at])
+            _columns(scores[b, at, at], trees, b, None if arcs_ is None else arcs_[b, at, at], list(over_))
             for b, at in enumerate(own)
         ]
-        return cls(scores, over, trees, columns, bounds, own, single_root)
+        return cls(scores, over_, trees, columns, bounds, own, single_root, projective)
 
     def work(self, b: int, pricing: Pricing, polytope: Polytope, seconds: float, exact: bool) -> Work[End]:
         """All that is done for a sentence; anew where its horizon has to move."""
@@ -100,7 +120,7 @@ class First:
         self,
         b: int,
         pricing: Pricing,
-        of_triples: Doubles,
+        of_triples: Sequence[Doubles],
         polytope: Polytope,
         seconds: float,
         horizon: float | None = None,
@@ -108,22 +128,24 @@ class First:
         """A sentence's program with the first columns, whose triples have these scores; with another horizon than that
         of the first trees if that is given."""
         at, (inside, triples) = self.own[b], self.columns[b]
-        g, p, c = triples.T
-        candidates = [_Candidate.of(tree[b, at].astype(np.int64), triples) for tree in self.trees if tree[b, 1] >= 0]
-        units = Units.of(self.scores[b, at, at], self.over[b, at, at])
+        kinds = [KINDS[kind] for kind in self.over]
+        trees = [tree[b, at].astype(np.int64) for tree in self.trees if tree[b, 1] >= 0]
+        candidates = [_Candidate.of(tree, kinds, triples) for tree in trees]
+        units = Units.of(self.scores[b, at, at], {kind: over[b, at, at] for kind, over in self.over.items()})
         if horizon is None:
-            plain = units.triples(p, c, of_triples)
+            given = zip(self.over, triples, of_triples, strict=True)
+            plain = [units.triples(kind, those[:, 1], those[:, 2], own) for kind, those, own in given]
             near = max((tree.cost(units.total, plain) for tree in candidates), default=-math.inf)
             horizon = units.first_horizon(-near)
         pricing.units[b] = units = units.within(horizon)
         pricing.left_out[b] = False
         costs = pricing.costs(b, triples, of_triples)
         possible = self.trees[0][b, 1] >= 0
-        sentence = PricedSentence(units, self.single_root, math.inf if possible else -math.inf, seconds, polytope)
+        bound = math.inf if possible else -math.inf
+        sentence = PricedSentence(units, self.single_root, bound, seconds, polytope, self.projective)
+        sentence.upper = partial(pricing.upper, b)
         if possible:
-            upper_bound = scaled_number(
-                _Candidate.of(candidates[0].heads, NONE).cost(units.total, costs[:0]), units.power
-            )
+            upper_bound = scaled_number(total(_of_arcs(units.total, candidates[0].heads)), units.power)
             sentence.bound = upper_bound + max(0.0, units.rounding(upper_bound))
         if self.bounds is not None:
             sentence.bound = min(sentence.bound, units.cost(float(self.bounds[b])))
@@ -132,31 +154,48 @@ class First:
         sentence.done = sentence.certified or not possible
         if not sentence.done:
             here = sentence.arcs > -np.inf
-            there = (costs > -np.inf) & here[g, p] & here[p, c]
-            sentence.begin(inside[here[tuple(inside.T)]], triples[there], costs[there])
+            each = zip(kinds, triples, costs, strict=True)
+            there = [(cost > -np.inf) & kind.has_arcs(here, those) for kind, those, cost in each]
+            first = [x[some] for x, some in zip(triples, there, strict=True)]
+            own = [x[some] for x, some in zip(costs, there, strict=True)]
+            sentence.begin(inside[here[tuple(inside.T)]], first, own)
         return sentence
 
 
 class _Candidate(NamedTuple):
-    """Heads [N], and which of a sentence's first triples are the tree's."""
+    """Heads [N], and which of a sentence's first triples of each kind are the tree's."""
 
     heads: Ints
-    own: npt.NDArray[np.bool_]
+    own: list[npt.NDArray[np.bool_]]
 
     @classmethod
-    def of(cls, heads: Ints, triples: Ints) -> _Candidate:
-        g, p, c = triples.T
-        return cls(heads, (heads[c] == p) & (heads[p] == g))
+    def of(cls, heads: Ints, kinds: Sequence[type[PairRows]], triples: Lists) -> _Candidate:
+        N, own = len(heads), []
+        for kind, those in zip(kinds, triples, strict=True):
+            inside = np.zeros((N, N, N), dtype=bool)
+            inside[tuple(kind.of_tree(heads).T)] = True
+            own.append(inside[tuple(those.T)])
+        return cls(heads, own)
 
-    def cost(self, arcs: Doubles, triples: Doubles) -> float:
+    def cost(self, arcs: Doubles, triples: Sequence[Doubles]) -> float:
         """-inf if it has a forbidden part."""
-        return total(arcs[self.heads[1:], np.arange(1, len(arcs))], triples[self.own])
+        pairs = [x[own] for x, own in zip(triples, self.own, strict=True)]
+        return total(_of_arcs(arcs, self.heads), *pairs)
+
+
+def _of_arcs(arcs: Doubles, heads: Ints) -> Doubles:
+    """Those of the arcs that a tree has."""
+    return arcs[heads[1:], np.arange(1, len(arcs))]
 
 
 def _columns(
-    arcs: Doubles, trees: list[npt.NDArray[np.int64]], b: int, known: npt.NDArray[np.bool_] | None
-) -> tuple[Ints, Ints]:
-    """First arcs [A, 2] and grandparents [T, 3] of a sentence: those of trees, and those known or of best heads."""
+    arcs: Doubles,
+    trees: list[npt.NDArray[np.int64]],
+    b: int,
+    known: npt.NDArray[np.bool_] | None,
+    kinds: Sequence[Kind],
+) -> tuple[Ints, Lists]:
+    """First arcs [A, 2] and pairs [T, 3] of a sentence: those of trees, and those known or of best heads."""
     N = len(arcs)
     here = allowed(arcs)
     inside, word = np.zeros((N, N), dtype=bool), np.arange(1, N)
@@ -169,9 +208,7 @@ def _columns(
         for row in np.argsort(np.where(here, -arcs, np.inf)[:, 1:], axis=0, kind="stable")[:HEADS]:
             inside[row, word] = True
     inside &= here
-    both = inside[:, :, None] & inside[None]
-    both[np.arange(N), :, np.arange(N)] = False
-    return np.argwhere(inside), np.argwhere(both)
+    return np.argwhere(inside), tuple(KINDS[kind].legal(inside) for kind in kinds)
 
 
 def _horizon(sentence: PricedSentence, left_out: bool) -> float | None:
@@ -197,7 +234,7 @@ def _finish(sentence: PricedSentence, score: Score, exact: bool) -> Work[End]:
         return end(0, sentence.status, whole)
 
     def round_(z: Doubles) -> Ints:
-        return rounded(z, sentence.arcs, sentence.single_root)
+        return rounded(z, sentence.arcs, sentence.single_root, sentence.projective)
 
     yield from offer_tree(sentence, score, round_(sentence.z))
     enough = sentence.certified or sentence.outgrown or (sentence.tree is not None and not exact)

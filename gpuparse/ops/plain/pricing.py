@@ -1,4 +1,4 @@
-"""Grandparents with positive reduced cost: all triples looked at, as simply as it can be."""
+"""Grandparents or siblings with positive reduced cost: all triples looked at, as simply as it can be."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def price(
     known: Cube,
     tolerance: float,
     room: int,
+    siblings: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """As ``gpuparse.ops.pricing.price``, and waits for the device. Without ``score``, what would be scored is found."""
     B, N = ceiling.shape[:2]
@@ -32,25 +33,34 @@ def price(
     node = torch.arange(N, device=ceiling.device)
     n = lengths.clamp(0, N - 1)[:, None, None, None]
     g, p, c = node[:, None, None], node[:, None], node
-    legal = (g <= n) & (p <= n) & (c <= n) & (p >= 1) & (c >= 1) & (g != p) & (p != c) & (g != c)
-    legal &= (ceiling < torch.inf)[:, :, :, None]
+    legal = (g <= n) & (p <= n) & (c <= n) & (c >= 1) & (p != c)
     settled = over_g <= ceiling
-    legal &= ~settled[:, None]
     spare = torch.where(settled, ceiling - torch.maximum(over_g, floor), 0.0)
-    spare[:, 0] = ceiling[:, 0].clamp(min=0.0)
+    there = ceiling < torch.inf
+    if siblings:  # the arc of g is (p, g); none where g = p, whose dual depends on the side
+        legal &= (g == p) | ((p < g) & (g < c)) | ((c < g) & (g < p))
+        diagonal = (node[:, None] == node)[None]
+        there, spare, over_c = (x.mT for x in (there | diagonal, spare.masked_fill(diagonal, 0.0), over_c))
+        dual = torch.where((g == p) & (c < p), kappa[:, None, :, :1], kappa.mT[:, :, :, None])
+    else:
+        legal &= (p >= 1) & (g != p) & (g != c)
+        spare[:, 0] = ceiling[:, 0].clamp(min=0.0)
+        dual = kappa[:, :, :, None]
+    legal = legal & there[:, :, :, None] & ~settled[:, None]
     bound = torch.minimum(over_c[:, :, :, None], over_g[:, None])
 
     def reduced() -> Cube:
         """The reduced cost (8) of what is known, else its bound (11); -inf for no triple."""
-        value = torch.where(known.isnan(), bound, known) - ceiling[:, None] - kappa[:, :, :, None]
+        value = torch.where(known.isnan(), bound, known) - ceiling[:, None] - dual
         return torch.where(legal, value, -torch.inf)
 
     def positive(r: Cube) -> Bool[Tensor, "B N N N"]:
-        """Those above the tolerance, but where the arc (g, p) can pay for them all."""
+        """Those above the tolerance, but where the arc of g can pay for them all, or for the dearest sibling."""
         above = r > tolerance
         total = torch.zeros_like(ceiling)
         for child in range(N):  # in this order: sums are the kernel's to the last bit
-            total = torch.where(above[..., child], total + r[..., child], total)
+            more = torch.maximum(total, r[..., child]) if siblings else total + r[..., child]
+            total = torch.where(above[..., child], more, total)
         return above & ~(total <= spare)[..., None]
 
     scored = torch.zeros_like(lengths)

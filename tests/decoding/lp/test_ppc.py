@@ -1,8 +1,9 @@
-"""The linear program of the grandparent model, by brute force and by parse, price and cut, against all trees."""
+"""The linear program of trees and pairs of arcs, by brute force and by parse, price and cut, against all trees."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 import torch
 
 import gpuparse as gp
+from gpuparse.decoding.ilp.batch import easy_trees
+from gpuparse.decoding.parts import Kind, legal_triples
 from gpuparse.decoding.ppc import ppc, pricing
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.brute import solve_whole
-from gpuparse.decoding.ppc.grandparents import POLYTOPES, PRICED, GrandparentProgram, legal_arcs, legal_triples
+from gpuparse.decoding.ppc.grandparents import Grandparents
+from gpuparse.decoding.ppc.program import POLYTOPES, PRICED, PairProgram, allowed, legal_arcs
+from gpuparse.decoding.ppc.siblings import Siblings
 from gpuparse.decoding.ppc.units import Units
 from gpuparse.decoding.solver import Status
 from gpuparse.nn.trilinear import TrilinearParts
@@ -22,30 +27,65 @@ from tests.decoding.refusals import refuses
 from tests.oracle import all_trees
 
 roots = pytest.mark.parametrize("single_root", [True, False])
+KINDS = (("grandparents",), ("siblings",), ("grandparents", "siblings"))
+kinds = pytest.mark.parametrize("parts", KINDS, ids="+".join)
 
 
+@kinds
 @roots
+@pytest.mark.parametrize("projective", [False, True], ids=["crossing", "projective"])
 @pytest.mark.parametrize("forbidden", [0.0, 0.2])
-def test_certified_trees_are_best(single_root: bool, forbidden: float) -> None:
-    branched = 0
-    for seed in range(25):
-        scores = instance(seed, forbidden=forbidden)
-        expected = best(scores, single_root)
+def test_certified_trees_are_best(forbidden: float, projective: bool, single_root: bool, parts: Sequence[str]) -> None:
+    branched, trees = 0, {"single_root": single_root, "projective": projective}
+    for seed in range(10 if projective else 20):
+        scores = instance(seed, parts, forbidden=forbidden)
+        expected = best(scores, **trees)
         if not bool((expected > -math.inf).all()):
             continue
-        exact = gp.decode(scores, "ppc", single_root=single_root, exact=True)
+        exact = gp.decode(scores, "ppc", **trees, exact=True)
         check_best(exact, expected)
         branched += int((exact.stats["branches"] > 0).sum())
-        check_sound(gp.decode(scores, "ppc", single_root=single_root), expected)
+        check_sound(gp.decode(scores, "ppc", **trees), expected)
+        if seed < 4:
+            check_sound(gp.decode(scores, "lp", **trees), expected)
     assert branched > 0
 
 
+@kinds
+def test_projective_trees_are_eisners(parts: Sequence[str]) -> None:
+    """Of longer sentences, in the paper's polytope too, where crossing arcs are cut off before flow joins."""
+    for seed, polytope in enumerate(PRICED):
+        arcs, *pairs = normal(seed, (3, 12, 12), *[(3, 12, 12, 12)] * len(parts))
+        scores = gp.Scores(2 * arcs, torch.tensor([11, 8, 10]), **dict(zip(parts, pairs, strict=True)))
+        found = gp.decode(scores, "ppc", projective=True, exact=True, polytope=polytope, proof=True)
+        check_best(found, gp.decode(scores, "eisner").score)
+        gp.verify(scores, found, projective=True)
+
+
+@kinds
+def test_masks_that_are_large_numbers(parts: Sequence[str]) -> None:
+    """Of a tenth of all pairs, and of some arcs: as -inf, as long as a tree without them is left."""
+    for seed in range(12):
+        plain = instance(seed, parts)
+        tables = {"arcs": plain.arcs, **dict(zip(plain.second_order, (x.dense() for x in plain.parts), strict=True))}
+        for k, x in enumerate(tables.values()):
+            g = torch.Generator().manual_seed(100 * seed + k)
+            x[torch.rand(x.shape, generator=g) < 0.1] = (-1e30, -1e300, -1e9)[seed % 3]
+        scores = gp.Scores(tables.pop("arcs"), LENGTHS, **tables)
+        found = gp.decode(scores, "ppc", exact=True, proof=True)
+        expected = best(scores)
+        close = (found.score - expected).abs() <= 1e-9 * expected.abs().clamp(min=1.0)
+        assert bool(close.all()) and bool(found.certified.all())
+        gp.verify(scores, found)
+
+
+@kinds
 @roots
 @pytest.mark.parametrize("polytope", PRICED)
-def test_the_same_value_as_the_whole_program(single_root: bool, polytope: str) -> None:
+def test_the_same_value_as_the_whole_program(single_root: bool, polytope: str, parts: Sequence[str]) -> None:
     fractional = 0
     for seed in range(12):
-        scores = instance(seed, forbidden=0.1 * (seed % 2))
+        scores = instance(seed, parts, forbidden=0.1 * (seed % 2))
         options = {"single_root": single_root, "polytope": polytope}
         try:
             whole = gp.decode(scores, "lp", **options)
@@ -54,17 +94,21 @@ def test_the_same_value_as_the_whole_program(single_root: bool, polytope: str) -
         lazy = gp.decode(scores, "lp", **options, lazy_rows=True)
         found = gp.decode(scores, "ppc", **options)
         torch.testing.assert_close(lazy.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
-        torch.testing.assert_close(found.stats["relaxed"], whole.stats["relaxed"], rtol=0, atol=1e-6)
+        # or less, if the best spanning tree is, its arcs' pairs the best that they can have: flow holds more than trees
+        easy = easy_trees(scores, projective=False, single_root=single_root)
+        value = torch.minimum(whole.stats["relaxed"], easy.bound)
+        torch.testing.assert_close(found.stats["relaxed"], value, rtol=0, atol=1e-6)
         assert bool((found.stats["added"] <= whole.stats["added"]).all())
         fractional += int((~found.stats["integral"]).sum())
     assert fractional > 0
 
 
+@pytest.mark.parametrize("parts", KINDS[::2], ids="+".join)
 @pytest.mark.parametrize("polytope", POLYTOPES)
-def test_polytopes(polytope: str) -> None:
+def test_polytopes(polytope: str, parts: Sequence[str]) -> None:
     """All hold every tree; none is tighter than "all", but for "tight", than which none is tighter."""
     for seed in range(6):
-        scores = instance(seed)
+        scores = instance(seed, parts)
         expected = best(scores)
         found = gp.decode(scores, "lp", polytope=polytope)
         assert bool((found.stats["relaxed"] >= expected - 1e-9).all())
@@ -75,15 +119,17 @@ def test_polytopes(polytope: str) -> None:
 
 
 def test_rows_hold_for_trees() -> None:
-    """A tree, its flow and its grandparents satisfy every row of the program."""
-    scores = instance(3)
-    arcs, grandparents = scores.arcs[0].numpy(), scores.grandparents.dense()[0].numpy()
-    program = GrandparentProgram(arcs, single_root=True)
+    """A tree, its flow and its pairs satisfy every row of the program."""
+    arcs = instance(3, ()).arcs[0].numpy()
+    program = PairProgram(arcs, KINDS[2], single_root=True)
     program.add_arcs(*legal_arcs(arcs))
-    g, p, c = legal_triples(arcs)
-    program.add_triples(g, p, c, grandparents[g, p, c])
-    program.add_gp_arc(g, p, c)
-    program.add_arc_gp(g, p, c)
+    for pairs in program.pairs:
+        triples = pairs.legal(allowed(arcs))
+        program.add_triples(pairs, triples, np.zeros(len(triples)))
+    grandparents = program.grandparents
+    assert grandparents is not None
+    grandparents.add_gp_arc(grandparents.triples, program.z)
+    grandparents.add_arc_gp(grandparents.triples, program.z)
     model = program.program._highs.getLp()
     matrix = np.zeros((program.program.rows, program.program.columns))
     for column in range(program.program.columns):
@@ -94,12 +140,25 @@ def test_rows_hold_for_trees() -> None:
         for m in range(1, 6):
             below = sum(m in ancestors(heads, k) for k in range(1, 6))
             x[program.z[heads[m], m]], x[program.phi[heads[m], m]] = 1, below
-            if heads[m] > 0:
-                x[program.z_gp[heads[heads[m]], heads[m], m]] = 1
+        for pairs in program.pairs:
+            x[pairs.y[tuple(pairs.of_tree(np.array(heads)).T)]] = 1
         amount = matrix @ x
         assert (amount >= np.array(model.row_lower_) - 1e-9).all() and (
             amount <= np.array(model.row_upper_) + 1e-9
         ).all()
+
+
+def test_pairs_of_a_tree() -> None:
+    heads = np.array([-1, 2, 0, 2, 2, 4, 2])
+    assert Grandparents.of_tree(heads).tolist() == [[0, 2, 1], [0, 2, 3], [0, 2, 4], [2, 4, 5], [0, 2, 6]]
+    siblings = [[2, 2, 1], [0, 0, 2], [2, 2, 3], [3, 2, 4], [4, 4, 5], [4, 2, 6]]
+    assert Siblings.of_tree(heads).tolist() == siblings
+    for kind in KINDS[2]:
+        own = {"grandparents": Grandparents, "siblings": Siblings}[kind]
+        every = legal_triples(kind, torch.tensor([6]), 7)[0]
+        every = every if kind == "grandparents" else every.transpose(0, 1)
+        assert torch.equal(torch.from_numpy(own.legal(allowed(np.zeros((7, 7))))), every.nonzero())
+        assert {tuple(x) for x in own.of_tree(heads).tolist()} <= {tuple(x) for x in every.nonzero().tolist()}
 
 
 def ancestors(heads: list[int], word: int) -> set[int]:
@@ -111,20 +170,25 @@ def ancestors(heads: list[int], word: int) -> set[int]:
     return found
 
 
-def test_few_are_scored_and_counted() -> None:
+@kinds
+def test_few_are_scored_and_counted(parts: Sequence[Kind]) -> None:
     g = torch.Generator().manual_seed(0)
-    factors = [0.4 * torch.randn(3, 26, 4, generator=g) for _ in range(3)]
+    factors = [[0.4 * torch.randn(3, 26, 4, generator=g) for _ in range(3)] for _ in parts]
     lengths = torch.tensor([25, 20, 15])
     arcs = 3 * torch.randn(3, 26, 26, generator=g)
-    lazy = TrilinearParts(*factors, lengths, kind="grandparents")
-    found = gp.decode(gp.Scores(arcs, lengths, grandparents=lazy), "ppc", exact=True)
-    own = lazy.scored - int(found.stats["scored"].sum())  # for the scores of the trees
-    assert 0 <= own <= 2 * int(lengths.sum())
-    assert int(found.stats["scored"].sum()) < 0.5 * int((lengths**3).sum())
+    lazy = {kind: TrilinearParts(*own, lengths, kind=kind) for kind, own in zip(parts, factors, strict=True)}
+    found = gp.decode(gp.Scores(arcs, lengths, **lazy), "ppc", exact=True)
+    scored, words = int(found.stats["scored"].sum()), int(lengths.sum())
+    own = sum(x.scored for x in lazy.values()) - scored  # for the scores of the trees
+    assert 0 <= own <= 2 * words * len(parts)
+    every = sum(int(legal_triples(kind, lengths, 26).sum()) for kind in parts)
+    assert scored < 0.5 * every
     assert bool((found.stats["added"] <= found.stats["scored"]).all())
-    dense = gp.decode(gp.Scores(arcs, lengths, grandparents=lazy.dense()), "ppc", exact=True)
+    dense = gp.decode(gp.Scores(arcs, lengths, **{kind: x.dense() for kind, x in lazy.items()}), "ppc", exact=True)
     torch.testing.assert_close(found.score, dense.score)
-    torch.testing.assert_close(found.score, gp.decode(gp.Scores(arcs, lengths, grandparents=lazy), "ilp").score)
+    other = gp.decode(gp.Scores(arcs, lengths, **lazy), "dd", exact=True)
+    assert bool(other.certified.all())
+    torch.testing.assert_close(found.score, other.score)
 
 
 def test_no_tree() -> None:
@@ -188,13 +252,13 @@ def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gp.decode(scores, "lp", time_limit=0.0)
     assert not bool(whole.certified[0]) and whole.bound[0] == math.inf
 
-    solve = ppc.GrandparentProgram.solve
+    solve = ppc.PairProgram.solve
 
     def fail(program: Any, seconds: float) -> Any:
         result = solve(program, seconds)
         return type(result)(Status.FAILED, None, None, math.inf)
 
-    monkeypatch.setattr(ppc.GrandparentProgram, "solve", fail)
+    monkeypatch.setattr(ppc.PairProgram, "solve", fail)
     failed = gp.decode(scores, "ppc", exact=True)
     assert failed.remarks[0] == "not proven: the solver failed" and not bool(failed.certified[0])
     assert bool((failed.bound >= expected - 1e-9).all())
@@ -207,7 +271,7 @@ def test_time_limit_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
         restrict(sentence, forbidden)
 
     monkeypatch.setattr(ppc.PricedSentence, "restrict", note)
-    monkeypatch.setattr(ppc.GrandparentProgram, "solve", lambda *args: (fail if branching else solve)(*args))
+    monkeypatch.setattr(ppc.PairProgram, "solve", lambda *args: (fail if branching else solve)(*args))
     for seed in range(20):
         branching.clear()
         found = gp.decode(instance(seed), "ppc", exact=True, threads=1)
@@ -255,10 +319,7 @@ def test_inference_mode() -> None:
 
 def test_errors() -> None:
     scores = instance(0)
-    siblings = gp.Scores(scores.arcs, LENGTHS, siblings=torch.zeros(4, 6, 6, 6))
     for method in ("ppc", "lp"):
-        refuses(f'method "{method}" takes grandparents, but scores have siblings', gp.decode, siblings, method)
-        refuses("non-projective", gp.decode, scores, method, projective=True)
         refuses("time_limit must be a number of seconds", gp.decode, scores, method, time_limit=-1.0)
     refuses("threads must be a whole number from 1 on, got 0", gp.decode, scores, "ppc", threads=0)
     refuses("lazy_rows goes with polytope all or tight", gp.decode, scores, "lp", polytope="arcgp", lazy_rows=True)
@@ -267,7 +328,8 @@ def test_errors() -> None:
 
 def test_whole_program_is_stopped() -> None:
     scores = instance(0)
-    found = solve_whole(scores.arcs[0].numpy().copy(), scores.grandparents.dense()[0].numpy(), seconds=0.0)
+    pairs = {"grandparents": scores.grandparents.dense()[0].numpy()}
+    found = solve_whole(scores.arcs[0].numpy().copy(), pairs, seconds=0.0)
     assert found.status is Status.STOPPED and found.z is None and found.bound == math.inf
 
 
@@ -287,7 +349,9 @@ def test_no_program_is_outgrown_before_there_is_a_tree() -> None:
     scores = instance(3)
     n = int(LENGTHS[0])
     arcs, over = scores.arcs[0, : n + 1, : n + 1].numpy(), np.zeros((n + 1, n + 1))
-    sentence = ppc.PricedSentence(Units.of(arcs, over).within(1e300), True, math.inf, math.inf, "tight")
+    sentence = ppc.PricedSentence(
+        Units.of(arcs, {"grandparents": over}).within(1e300), True, math.inf, math.inf, "tight"
+    )
     sentence.score = 0.0
     assert not sentence.outgrown
     sentence.tree = np.arange(-1, n)

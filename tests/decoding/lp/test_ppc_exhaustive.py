@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 import gpuparse as gp
 from tests.oracle import MAX_WORDS, all_trees
@@ -18,31 +17,23 @@ CLOSE = 1e-7  # of certified scores: the solver's tolerance, for scores of a few
 SLACK = 1e-9  # of bounds
 
 
-def totals(arcs: Tensor, parts: Tensor, trees: Tensor) -> Tensor:
-    """Scores [T, B] of trees [T, N] under arcs and grandparents of B sentences."""
-    word = torch.arange(1, trees.shape[1])
-    heads = trees[:, 1:]
-    above = trees.clamp(min=0).gather(1, heads)
-    pairs = torch.where(heads > 0, parts[:, above, heads, word], 0.0)
-    return (arcs[:, heads, word] + pairs).sum(-1).T
-
-
+@pytest.mark.parametrize("kinds", [("grandparents",), ("siblings",), ("grandparents", "siblings")], ids="+".join)
 @pytest.mark.parametrize("proven", [True, False])
-def test_against_all_trees(proven: bool) -> None:
+def test_against_all_trees(proven: bool, kinds: tuple[str, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     for batch in range(BATCHES):
         n, single = int(torch.randint(1, MAX_WORDS + 1, (1,), generator=generator)), bool(batch % 2)
         shape = (BATCH, n + 1, n + 1)
         arcs = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
-        parts = torch.randn(*shape, n + 1, generator=generator, dtype=torch.float64)
-        parts *= 4 * torch.rand(BATCH, 1, 1, 1, generator=generator)
-        for x, share in ((arcs, 0.15), (parts, 0.3)):
+        pairs = {kind: torch.randn(*shape, n + 1, generator=generator, dtype=torch.float64) for kind in kinds}
+        for x in pairs.values():
+            x *= 4 * torch.rand(BATCH, 1, 1, 1, generator=generator)
+        for x, share in ((arcs, 0.15), *((x, 0.3) for x in pairs.values())):
             x[torch.rand(x.shape, generator=generator) < share * torch.rand((), generator=generator)] = -math.inf
-        best = totals(arcs, parts, all_trees(n, single_root=single, projective=False)).amax(0)
+        scores = gp.Scores(arcs, **pairs, validate_args=False)
+        best = scores.total(all_trees(n, single_root=single, projective=False)[:, None].expand(-1, BATCH, -1)).amax(0)
         there = best > -math.inf
-        found = gp.decode(
-            gp.Scores(arcs, grandparents=parts, validate_args=False), "ppc", single_root=single, exact=proven
-        )
+        found = gp.decode(scores, "ppc", single_root=single, exact=proven)
         wrong = {
             "a certificate": found.certified & ((found.score - best).abs() > CLOSE),
             "a bound below the best": there & (found.bound < best - SLACK),
