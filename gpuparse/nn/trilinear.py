@@ -97,7 +97,10 @@ class TrilinearParts(Parts):
             return torch.where(pairs, value, -torch.inf).to(self.dtype)
 
     def scorer(self) -> Scorer | None:
-        return Scorer.trilinear(*self.factors) if self.kind == "grandparents" else None
+        first, second, third = self.factors
+        if self.kind == "siblings":
+            return Scorer.trilinear(second, first, third, siblings=True)
+        return Scorer.trilinear(first, second, third)
 
     def to(self, device: torch.device | str) -> TrilinearParts:
         first, second, third = (factor.to(device) for factor in self.factors)
