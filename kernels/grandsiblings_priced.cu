@@ -63,12 +63,8 @@ DEVICE void price_tree(OpenArcs<In>& on, LiveProgram<In>& live, double* charts, 
   double most = solve(on.arcs);
   BARRIER();
   on.begin();
-  if (most > -infinity()) {
-    LANES(m, n + 1) if (m > 0 && on.state[on.at((int)tree[m], m)] == CLOSED) on.state[on.at((int)tree[m], m)] = FRESH;
-    BARRIER();
-  }
-  int lost = !(most > -infinity());
-  LANES(m, n + 1) if (m > 0 && !lost && on.state[on.at((int)tree[m], m)] != FRESH) lost = 1;
+  int lost = 0;
+  if (most > -infinity()) LANES(m, n + 1) if (m > 0 && !on.advance((int)tree[m], m, true)) lost = 1;
   bool whole = !team_reduce(lost, Or{});  // whether all arcs of the tree are open
   while (most > -infinity()) {
     ++rounds;
@@ -86,8 +82,10 @@ DEVICE void price_tree(OpenArcs<In>& on, LiveProgram<In>& live, double* charts, 
     }
     const double off = rounding_of(3 * n, known.size);
     if (most <= known.value + off) break;
-    whole = true;
-    if (on.open(tree)) continue;
+    if (on.open(tree)) {
+      whole = on.is_open(tree);
+      continue;
+    }
     if (keep() && repeats++ < REPEATS) continue;
     double mine = 0;
     LANES(m, n + 1) {
@@ -162,8 +160,8 @@ KERNEL grandsiblings_priced(const double* arcs, const i64* lengths, const In* va
     OpenArcs<In> on{arcs + b * N * N, siblings, grands, n, N, wide, single_root != 0};
     on.w = room.take(rows), on.u_s = room.take(rows), on.u_g = room.take(rows), on.v_s = room.take(rows);
     on.v_g = room.take(rows), on.most = room.take(rows), on.leaving = room.take(wide), on.rows_s = room.take(cube), on.rows_g = room.take(cube);
-    on.state = room.take_ints(N * N), on.row = room.take_ints(N * N), on.unpaid = room.take_ints(N * N), on.children = room.take_ints(N * N);
-    on.heads = room.take_ints(N * N), on.child_count = room.take_ints(N), on.head_count = room.take_ints(N);
+    on.state = room.take_ints(N * N), on.row = room.take_ints(N * N), on.news = room.take_ints(N * N), on.inner = room.take_ints(N * N), on.unpaid = room.take_ints(N * N), on.children = room.take_ints(N * N);
+    on.heads = room.take_ints(N * N), on.child_count = room.take_ints(N), on.head_count = room.take_ints(N), on.inner_count = room.take_ints(N);
     on.best = room.take_ints(N), on.list = room.take_ints(N + 16), on.used = room.take_ints(1);
     LiveProgram<In> live{on};
     live.R = room.take(cube), live.L = room.take(cube), live.E = room.take(cube);

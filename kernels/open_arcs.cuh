@@ -1,25 +1,30 @@
 // Column generation in the dynamic program (Riedel, Smith & McCallum 2012, section 4.5): weights of arcs that no tree's
 // score is above, by bounds where pairs of arcs are not scored.
 //
-// Arcs are open or closed. A pair of which both arcs are open is scored; of all others a bound is known, that of the
-// arc h -> m over its siblings or over its grandparents. A tree's pairs are shared out to its arcs,
+// Of a pair one arc is the lower (grandparents) or the outer one (siblings), the other is above or inside. A bound on its
+// score is known by the first, over all grandparents or siblings that this may have. Arcs are closed, half open or open:
+// scored are the pairs of an open arc with those above and inside that are at least half open. A tree's pairs are shared
+// out to its arcs,
 //
 //   w(h, m) = arc + u_s(h, m) + u_g(h, m) + v_s(h, m) + v_g(h, m).
 //
-// u is what h -> m pays for the pair of which it is the lower arc (grandparents) or the outer one (siblings): the bound
-// if it is closed; if it is open, the score of that pair in the best tree that is known, or, for an arc which that has
-// not, the best score of a pair of open arcs. v is what it pays as the other arc of a pair, where u is not enough:
+// u is what h -> m pays for the pairs of which it is the lower or outer arc: the bound, if it is not open; if it is, what
+// it has in the best tree that is known, or, for an arc which that has not, the best that is scored, and as much more as
+// it can spare: while it weighs less than the known tree's arc to m. v is what it pays for being above or inside, where u
+// is not enough:
 //
-//   v_g(g, p) = sum over open p -> c of (s(g, p, c) - u_g(p, c))+     v_s(h, s) = max over open h -> m of (s(h, s, m) - u_s(h, m))+
+//   v_g(g, p) = sum over open p -> c of (s(g, p, c) - u_g(p, c))+   v_s(h, s) = max over open h -> m of (s(h, s, m) - u_s(h, m))+
 //
-// for p may have many children, but s is the previous sibling of one m at most. So the weights of the known tree's arcs
-// come to its score, or hardly more, and those of arcs that are far from it stay below, though their pairs have but
-// bounds. u and v are the duals of OneGP and NoGP (their section 3.2), without a solver.
+// for p may have many children, but s is the previous sibling of one m at most. (If m's sibling in the known tree is s,
+// one nearer to h means that s has another head: all arcs of s but h -> s pay for those.) So the weights of the known
+// tree's arcs come to its score, and those of arcs that are far from it stay below, though their pairs have but bounds. u
+// and v are duals of OneGP and NoGP (their section 3.2), without a solver.
 #pragma once
 #include "pricing.cuh"
 #include "unwind.cuh"
 
-enum State { CLOSED, FRESH, OPEN, DEAD };  // FRESH: open, and its pairs not scored yet; DEAD: in no best tree
+enum State { DEAD, CLOSED, HALF, OPEN };  // DEAD: in no best tree
+enum News { OLD, ABOVE = 1, BELOW = 2 };   // pairs that an arc is the one or the other arc of are not scored yet
 
 constexpr double HUGE_BOUND = 1e300;
 constexpr double ROUNDING = 1.1102230246251565e-16;  // UNIT of certificates.py
@@ -70,14 +75,15 @@ template <class In> struct OpenArcs {
   // [N, N] the weights; [N, wide] u of both kinds, by arc; v of siblings by arc, of grandparents by [p, g]; bounds of
   // trees with an arc; rows [.., wide] of the pairs of open arcs: by s, and by g, exact or bounds, -inf where no pair is
   double *w, *u_s, *u_g, *v_s, *v_g, *most, *leaving, *rows_s, *rows_g;
-  int *state, *row, *unpaid, *children, *child_count, *heads, *head_count, *best, *list, *used;
+  // states and news, places in rows, whether all is paid for; lists by h: open h -> m, and at least half open ones; and
+  // by m the latter; the known tree's heads
+  int *state, *news, *row, *unpaid, *children, *child_count, *inner, *inner_count, *heads, *head_count, *best, *list, *used;
 
   DEVICE int at(int h, int m) const { return h * N + m; }
   DEVICE i64 in_row(int h, int m) const { return (i64)h * wide + m; }
   DEVICE double* row_s(int h, int m) const { return rows_s + (i64)row[at(h, m)] * wide; }
   DEVICE double* row_g(int p, int c) const { return rows_g + (i64)row[at(p, c)] * wide; }
   DEVICE int child(int h, int k) const { return children[at(h, k)]; }
-  DEVICE bool is_open(int h, int m) const { return state[at(h, m)] == OPEN || state[at(h, m)] == FRESH; }
   DEVICE bool has(int h, int m) const { return best[m] == h; }
   static DEVICE bool under(int g, int p, int c) { return g < p ? c > g : g > p && c < g; }
   static DEVICE bool between(int h, int s, int m) { return h < m ? h < s && s < m : m < s && s < h; }
@@ -101,37 +107,47 @@ template <class In> struct OpenArcs {
       double beside = siblings.there() ? siblings.bound[flat] : 0, above_ = grands.there() && h > 0 ? grands.bound[flat] : 0;
       beside = beside < HUGE_BOUND ? beside : HUGE_BOUND, above_ = above_ < HUGE_BOUND ? above_ : HUGE_BOUND;
       const bool can = m > 0 && m != h && arcs[flat] > -infinity() && beside > -infinity() && above_ > -infinity();
-      state[flat] = can ? CLOSED : DEAD;
+      state[flat] = can ? CLOSED : DEAD, news[flat] = OLD;
       u_s[in_row(h, m)] = beside, u_g[in_row(h, m)] = above_;
     }
     LANES(m, n + 1) best[m] = -1;
     BARRIER();
   }
 
-  // Lists of open arcs, by both ends.
   DEVICE void collect() const {
     LANES(h, n + 1) {
-      int k = 0, g = 0;
+      int k = 0, s = 0, g = 0;
       for (int m = 0; m <= n; ++m) {
-        if (is_open(h, m)) {
+        if (state[at(h, m)] == OPEN) {
           children[at(h, k++)] = m;
-          if (state[at(h, m)] == FRESH) row[at(h, m)] = ON_GPU ? at(h, m) : (*used)++;
+          if (news[at(h, m)] & BELOW) row[at(h, m)] = ON_GPU ? at(h, m) : (*used)++;
         }
-        if (is_open(m, h)) heads[at(h, g++)] = m;
+        if (state[at(h, m)] >= HALF) inner[at(h, s++)] = m;
+        if (state[at(m, h)] >= HALF) heads[at(h, g++)] = m;
       }
-      child_count[h] = k, head_count[h] = g;
+      child_count[h] = k, inner_count[h] = s, head_count[h] = g;
     }
     BARRIER();
   }
 
-  // Rows of fresh arcs, and all pairs of which an arc is fresh; how many were scored, in this lane. bad: one of them is
-  // NaN or +inf.
+  // One step further, if it has not gone all the way: whether it had not.
+  DEVICE bool advance(int h, int m, bool whole) const {
+    const int i = at(h, m);
+    if (state[i] != CLOSED && state[i] != HALF) return false;
+    if (state[i] == CLOSED) news[i] |= ABOVE;
+    state[i] = whole || state[i] == HALF ? OPEN : HALF;
+    if (state[i] == OPEN) news[i] |= BELOW;
+    return true;
+  }
+
+  // Rows of arcs that were opened, and all pairs with a new arc; how many were scored, in this lane. bad: one of them is NaN
+  // or +inf.
   template <bool SIBLINGS, class S> APART i64 score_pairs(S score, int& bad) const {
     i64 scored = 0;
     bool begun = false;
     each_open([&](int h, int k) {
       const int m = child(h, k);
-      const bool fresh = state[at(h, m)] == FRESH;
+      const bool fresh = news[at(h, m)] & BELOW;
       if (!SIBLINGS && h == 0) return;
       double* const to = SIBLINGS ? row_s(h, m) : row_g(h, m);
       int count = 0;
@@ -157,12 +173,12 @@ template <class In> struct OpenArcs {
           put(h, first_child(score, h, list));
         }
       }
-      const int* const others = (SIBLINGS ? children : heads) + at(h, 0);
-      const int all = SIBLINGS ? pairs_of(h) ? child_count[h] : 0 : head_count[h];
+      const int* const others = (SIBLINGS ? inner : heads) + at(h, 0);
+      const int all = SIBLINGS ? pairs_of(h) ? inner_count[h] : 0 : head_count[h];
       for (int i = 0; i < all; ++i) {
         const int x = others[i];
         if (!(SIBLINGS ? between(h, x, m) : under(x, h, m))) continue;
-        if (!fresh && state[SIBLINGS ? at(h, x) : at(x, h)] != FRESH) continue;
+        if (!fresh && !(news[SIBLINGS ? at(h, x) : at(x, h)] & ABOVE)) continue;
 #if ON_GPU
         tell();
         put(x, score.one(x));
@@ -188,9 +204,15 @@ template <class In> struct OpenArcs {
     if (grands.kind == 2) above_ += score_pairs<false>(Templates<In>{grands.all}, bad);
     bad = team_reduce(bad, Or{});
     BARRIER();
-    each_open([&](int h, int k) { state[at(h, child(h, k))] = OPEN; });
+    LANES(flat, (n + 1) * N) if (flat % N <= n) news[flat] = OLD;
     BARRIER();
     return !bad;
+  }
+
+  DEVICE bool is_open(const i64* tree) const {
+    bool all = true;
+    for (int m = 1; m <= n; ++m) all = all && state[at((int)tree[m], m)] == OPEN;
+    return all;
   }
 
   // The previous sibling that m has, or would have, under h in a tree; h: none.
@@ -244,7 +266,7 @@ template <class In> struct OpenArcs {
         if (!known) {
           u = most_of(from);
         } else if (!own) {
-          u = most_of(from, children + at(h, 0), child_count[h], from[h]);
+          u = most_of(from, inner + at(h, 0), inner_count[h], from[h]);
         } else {
           const int s = previous(best, h, m), step = h < m ? 1 : -1;
           u = from[s];
@@ -331,19 +353,15 @@ template <class In> struct OpenArcs {
     BARRIER();
   }
 
-  // Opens the arcs of a tree, and of every word those closed ones that weigh at least what the known tree's arc does;
-  // whether there were any.
+  // Opens the arcs of a tree, and of every word those that weigh at least what the known tree's arc does: by half first,
+  // if they pay for others. Whether there were any.
   DEVICE bool open(const i64* tree) const {
     int more = 0;
     const bool known = best[1] >= 0;
-    LANES(m, n + 1) {
-      if (m == 0) continue;
-      const int h = (int)tree[m];
-      if (state[at(h, m)] == CLOSED) state[at(h, m)] = FRESH, more = 1;
-      if (!known) continue;
-      const double own = w[at(best[m], m)];
-      for (int g = 0; g <= n; ++g)
-        if (state[at(g, m)] == CLOSED && w[at(g, m)] >= own) state[at(g, m)] = FRESH, more = 1;
+    LANES(m, n + 1) for (int h = 0; m > 0 && h <= n; ++h) {
+      if (h != (int)tree[m] && !(known && w[at(h, m)] >= w[at(best[m], m)])) continue;
+      const bool pays = v_s[in_row(h, m)] > 0 || v_g[in_row(m, h)] > 0;
+      if (state[at(h, m)] != DEAD && advance(h, m, !known || !pays)) more = 1;
     }
     return team_reduce(more, Or{}) != 0;
   }
@@ -362,12 +380,12 @@ template <class In> struct OpenArcs {
     BARRIER();
   }
 
-  // How many closed arcs are in trees of at least that score, or with `now` opens them.
+  // How many arcs that are not open are in trees of at least that score, or with `now` opens them.
   DEVICE int closed_above(double least, bool now) const {
     int count = 0;
     LANES(m, n + 1) for (int h = 0; m > 0 && h <= n; ++h)
-      if (state[at(h, m)] == CLOSED && most[in_row(h, m)] >= least) {
-        if (now) state[at(h, m)] = FRESH;
+      if ((state[at(h, m)] == CLOSED || state[at(h, m)] == HALF) && most[in_row(h, m)] >= least) {
+        if (now) advance(h, m, true);
         ++count;
       }
     return team_reduce(count, Plus{});

@@ -50,22 +50,27 @@ def second_order(scores: Scores, *, single_root: bool, pricing: bool | str = "au
         folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
         pairs = families_to_price(folded, pricing)
         if pairs is not None:
-            found, stats = price_trees(folded, pairs, single_root=single_root)
-            if not scores.validates or bool((found.heads[:, 1] >= 0).all()):  # word 1 is in every sentence
-                return _proven(scores, found.heads, found.rounds, stats)
-        trees = SecondOrderTrees(
-            folded.arcs.to(folded.dtype),
-            folded.lengths,
-            siblings=folded.siblings,
-            grandparents=folded.grandparents,
-            single_root=single_root,
-            validate_args=False,
-        )
-        heads = trees.argmax
-        lost = heads[:, 1] < 0
-        if scores.validates and bool(lost.any()):
-            raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
-    return _proven(scores, heads)
+            heads, rounds, stats = price_trees(folded, pairs, single_root=single_root)
+        if pairs is None or (scores.validates and bool((heads[:, 1] < 0).any())):  # word 1 is in every sentence
+            heads, rounds, stats = _dense_trees(scores, folded, single_root), None, None
+    return _proven(scores, heads, rounds, stats)
+
+
+def _dense_trees(scores: Scores, folded: Scores, single_root: bool) -> Int[Tensor, "B N"]:
+    """Heads by the program that scores all pairs; where values may be looked at, ValueError if there is no tree."""
+    trees = SecondOrderTrees(
+        folded.arcs.to(folded.dtype),
+        folded.lengths,
+        siblings=folded.siblings,
+        grandparents=folded.grandparents,
+        single_root=single_root,
+        validate_args=False,
+    )
+    heads = trees.argmax
+    lost = heads[:, 1] < 0
+    if scores.validates and bool(lost.any()):
+        raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
+    return heads
 
 
 def _proven(

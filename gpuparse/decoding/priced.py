@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxtyping import Int
 from torch import Tensor
 
 from gpuparse.decoding.parts import DenseParts, Parts, TakenParts
@@ -51,9 +52,9 @@ def families_to_price(scores: Scores, pricing: bool | str) -> dict[str, priced.P
 
 def price_trees(
     scores: Scores, pairs: dict[str, priced.Pairs], *, single_root: bool
-) -> tuple[priced.PricedTrees, dict[str, Tensor]]:
-    """Best trees under arcs (without labels) and pairs, and ``stats`` of a parse. Counting for ``Parts.scored`` waits
-    for the device."""
+) -> tuple[Int[Tensor, "B N"], Int[Tensor, " B"], dict[str, Tensor]]:
+    """Heads of best trees under arcs (without labels) and pairs, -1 where there is none; rounds; ``stats`` of a parse.
+    Counting for ``Parts.scored`` waits for the device."""
     found = priced.argmax(
         scores.arcs.detach().double(),
         scores.lengths,
@@ -66,7 +67,7 @@ def price_trees(
         parts.scored += int(counts[kind].sum())
     share = found.arcs.double() / scores.lengths.double().clamp(min=1.0) ** 2
     stats = {"scored": found.siblings + found.grandparents, "arcs": share, "exact": found.exact > 0}
-    return found, stats
+    return found.heads, found.rounds, stats
 
 
 def _is_lazy(parts: Parts) -> bool:

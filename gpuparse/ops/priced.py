@@ -73,7 +73,7 @@ def launch_priced(
     rows = N * (-(-N // 8) * 8)
     doubles = (N + 1) * sum(ranks) + 7 * rows + 5 * N * rows + 5 * square(N)
     columns = sum(-(-rank // AT_ONCE) * AT_ONCE for rank in ranks)
-    ints = columns + 6 * N * N + 13 * N + 64
+    ints = columns + 8 * N * N + 14 * N + 64
     values = siblings[0] if siblings[0] is not None else grandparents[0]
     launch(
         backend,

@@ -53,16 +53,16 @@ def test_all_trees(form: str, kinds: tuple[Kind, ...], single_root: bool, dtype:
 
 @kinds
 @roots
-def test_a_thousand_instances(kinds: tuple[Kind, ...], single_root: bool) -> None:
+def test_hundreds_of_instances(kinds: tuple[Kind, ...], single_root: bool) -> None:
     """In batches, against all trees: some proven before the exact program, some after."""
     exact = torch.zeros(0, dtype=torch.bool)
     for seed in range(15):
-        lengths = [1 + (seed + b) % 6 for b in range(70)]
+        lengths = [1 + (seed + b) % 5 for b in range(16)]
         scores = some_scores("trilinear", kinds, lengths, torch.float64, seed, peak=seed % 5, size=1.0)
         found = gp.decode(scores, "eisner", single_root=single_root)
         check_best(found, best(scores, single_root, projective=True))
         exact = torch.cat([exact, found.stats["exact"]])
-    assert len(exact) == 1050 and exact.any() and not exact.all()
+    assert len(exact) == 240 and exact.any() and not exact.all()
 
 
 @forms
@@ -117,9 +117,10 @@ def test_ties(kinds: tuple[Kind, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         factors = [torch.randint(-1, 2, (6, 8, 3), generator=generator).double() for _ in range(3)]
-        families = {kind: TrilinearParts(*factors, kind=kind) for kind in kinds}
+        lengths = torch.tensor([7, 6, 5, 4, 3, 2])
+        families = {kind: TrilinearParts(*factors, lengths, kind=kind) for kind in kinds}
         arcs = torch.randint(-1, 2, (6, 8, 8), generator=generator).double()
-        priced, dense = both(gp.Scores(arcs, [7, 6, 5, 4, 3, 2], **families))
+        priced, dense = both(gp.Scores(arcs, lengths, **families))
         assert torch.equal(priced.score, dense.score)  # whole numbers
 
 
