@@ -133,7 +133,7 @@ DEVICE void price_tree(OpenArcs<In>& on, LiveProgram<In>& live, double* charts, 
   BARRIER();
   if (!(known.value > -infinity())) LANES(m, n + 1) tree[m] = -1;
   int opened = 0;
-  LANES(flat, (n + 1) * N) if (flat % N <= n && on.state[flat] == OPEN) ++opened;
+  on.each_two([&](int h, int m) INLINED { opened += on.state[on.at(h, m)] == OPEN; });
   opened = team_reduce(opened, Plus{});
   beside = team_reduce(beside, Plus{});
   above_ = team_reduce(above_, Plus{});

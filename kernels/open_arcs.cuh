@@ -89,6 +89,16 @@ template <class In> struct OpenArcs {
   static DEVICE bool between(int h, int s, int m) { return h < m ? h < s && s < m : m < s && s < h; }
   DEVICE bool pairs_of(int h) const { return !(single_root && h == 0); }  // whether it may have siblings
 
+  // f(h, m) for all two nodes.
+  template <class F> DEVICE void each_two(F f) const {
+#if ON_GPU
+    LANES(flat, (n + 1) * (n + 1)) f(flat / (n + 1), flat % (n + 1));
+#else
+    for (int h = 0; h <= n; ++h)
+      for (int m = 0; m <= n; ++m) f(h, m);
+#endif
+  }
+
   // f(h, k) for the k-th open arc of every h.
   template <class F> DEVICE void each_open(F f) const {
 #if ON_GPU
@@ -101,15 +111,14 @@ template <class In> struct OpenArcs {
 
   DEVICE void begin() const {
     if (LEADER) *used = 0;
-    LANES(flat, (n + 1) * N) {
-      const int h = flat / N, m = flat % N;
-      if (m > n) continue;
-      double beside = siblings.there() ? siblings.bound[flat] : 0, above_ = grands.there() && h > 0 ? grands.bound[flat] : 0;
+    each_two([&](int h, int m) INLINED {
+      const int i = at(h, m);
+      double beside = siblings.there() ? siblings.bound[i] : 0, above_ = grands.there() && h > 0 ? grands.bound[i] : 0;
       beside = beside < HUGE_BOUND ? beside : HUGE_BOUND, above_ = above_ < HUGE_BOUND ? above_ : HUGE_BOUND;
-      const bool can = m > 0 && m != h && arcs[flat] > -infinity() && beside > -infinity() && above_ > -infinity();
-      state[flat] = can ? CLOSED : DEAD, news[flat] = OLD;
+      const bool can = m > 0 && m != h && arcs[i] > -infinity() && beside > -infinity() && above_ > -infinity();
+      state[i] = can ? CLOSED : DEAD, news[i] = OLD;
       u_s[in_row(h, m)] = beside, u_g[in_row(h, m)] = above_;
-    }
+    });
     LANES(m, n + 1) best[m] = -1;
     BARRIER();
   }
@@ -150,7 +159,7 @@ template <class In> struct OpenArcs {
       const bool fresh = news[at(h, m)] & BELOW;
       if (!SIBLINGS && h == 0) return;
       double* const to = SIBLINGS ? row_s(h, m) : row_g(h, m);
-      int count = 0;
+      [[maybe_unused]] int count = 0;
       bool told = false;
       const auto tell = [&]() INLINED {
         if (!begun) score.begin(n), begun = true;
@@ -186,9 +195,11 @@ template <class In> struct OpenArcs {
         list[count++] = x;
 #endif
       }
+#if !ON_GPU
       if (count == 0) return;
       tell();
       score.several(list, count, put);
+#endif
     });
     return scored;
   }
@@ -204,7 +215,7 @@ template <class In> struct OpenArcs {
     if (grands.kind == 2) above_ += score_pairs<false>(Templates<In>{grands.all}, bad);
     bad = team_reduce(bad, Or{});
     BARRIER();
-    LANES(flat, (n + 1) * N) if (flat % N <= n) news[flat] = OLD;
+    each_two([&](int h, int m) INLINED { news[at(h, m)] = OLD; });
     BARRIER();
     return !bad;
   }
@@ -349,7 +360,7 @@ template <class In> struct OpenArcs {
     charge<true>();
     spare();
     charge<false>();
-    LANES(flat, (n + 1) * N) if (flat % N <= n) w[flat] = weight(flat / N, flat % N);
+    each_two([&](int h, int m) INLINED { w[at(h, m)] = weight(h, m); });
     BARRIER();
   }
 
