@@ -31,10 +31,25 @@ DEVICE PairScores<In> pair_scores(int kind, int rank, const In* values, const In
                         kind < 0 ? nullptr : bound + b * N * N};
 }
 
+// One that all lanes read: on a GPU in shared memory, for its pointers are more than there are registers.
+template <class S> DEVICE S& team_shared(S& mine) {
+#if ON_GPU
+  __shared__ S kept;
+  BARRIER();
+  if (LEADER) kept = mine;
+  BARRIER();
+  return kept;
+#else
+  return mine;
+#endif
+}
+
 // What is asked of a sentence; heads [n+1], which are -1.
 template <class In>
-DEVICE void price_tree(OpenArcs<In>& on, LiveProgram<In>& live, double* charts, int* stack, i64* tree, i64* told) {
+DEVICE void price_tree(LiveProgram<In>& live, double* charts, i64* tree, i64* told) {
   typedef Max<Pack> T;
+  const OpenArcs<In>& on = live.on;
+  int* const stack = live.stack;
   const int n = on.n, N = on.N;
   i64 beside = 0, above_ = 0;
   int rounds = 0, repeats = 0, alive = -1;
@@ -124,7 +139,8 @@ DEVICE void price_tree(OpenArcs<In>& on, LiveProgram<In>& live, double* charts, 
       if (on.grands.there()) top = on.head_count[i] > top ? on.head_count[i] : top;
     }
     alive = mine;
-    live.on = on, live.K = (top + W - 1) / W * W;
+    if (LEADER) live.K = (top + W - 1) / W * W;
+    BARRIER();
     if (!live.run(tree)) known.value = -infinity(), alive = 0;
     else known.value = 0;
   } else if (known.value > -infinity()) {
@@ -159,14 +175,17 @@ KERNEL grandsiblings_priced(const double* arcs, const i64* lengths, const In* va
                                                   bound_g, b, B, N, N, room);
     OpenArcs<In> on{arcs + b * N * N, siblings, grands, n, N, wide, single_root != 0};
     on.w = room.take(rows), on.u_s = room.take(rows), on.u_g = room.take(rows), on.v_s = room.take(rows);
-    on.v_g = room.take(rows), on.most = room.take(rows), on.leaving = room.take(wide), on.rows_s = room.take(cube), on.rows_g = room.take(cube);
-    on.state = room.take_ints(N * N), on.row = room.take_ints(N * N), on.news = room.take_ints(N * N), on.inner = room.take_ints(N * N), on.unpaid = room.take_ints(N * N), on.children = room.take_ints(N * N);
-    on.heads = room.take_ints(N * N), on.child_count = room.take_ints(N), on.head_count = room.take_ints(N), on.inner_count = room.take_ints(N);
+    on.v_g = room.take(rows), on.most = room.take(rows), on.leaving = room.take(wide);
+    on.rows_s = room.take(cube), on.rows_g = room.take(cube);
+    on.state = room.take_ints(N * N), on.news = room.take_ints(N * N), on.row = room.take_ints(N * N);
+    on.unpaid = room.take_ints(N * N), on.children = room.take_ints(N * N), on.inner = room.take_ints(N * N);
+    on.heads = room.take_ints(N * N), on.child_count = room.take_ints(N), on.inner_count = room.take_ints(N);
+    on.head_count = room.take_ints(N);
     on.best = room.take_ints(N), on.list = room.take_ints(N + 16), on.used = room.take_ints(1);
-    LiveProgram<In> live{on};
-    live.R = room.take(cube), live.L = room.take(cube), live.E = room.take(cube);
-    live.place = room.take_ints(N * N), live.right = room.take_ints(N), live.stack = room.take_ints(4 * (2 * N + 8));
-    price_tree(on, live, room.doubles, live.stack, to, told + b * 5);
+    LiveProgram<In> made{on};
+    made.R = room.take(cube), made.L = room.take(cube), made.E = room.take(cube);
+    made.place = room.take_ints(N * N), made.right = room.take_ints(N), made.stack = room.take_ints(4 * (2 * N + 8));
+    price_tree(team_shared(made), room.doubles, to, told + b * 5);
   });
 }
 

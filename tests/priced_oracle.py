@@ -27,7 +27,14 @@ SIBLINGS = (  # all ways in which nodes may lie to each other, s = h among them
 
 
 def pairs_of(
-    form: str, kind: Kind, lengths: Sequence[int], dtype: torch.dtype, seed: int, *, size: float = 1.0, masked: float = 0.0
+    form: str,
+    kind: Kind,
+    lengths: Sequence[int],
+    dtype: torch.dtype,
+    seed: int,
+    *,
+    size: float = 1.0,
+    masked: float = 0.0,
 ) -> Parts:
     """A family; some of the dense ones are masked, by -inf and by -1e30 in turns."""
     generator = torch.Generator().manual_seed(seed)

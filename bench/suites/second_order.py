@@ -3,8 +3,8 @@
 speed: sentences per second of log Z and the marginals of all parts, against plain torch.
 priced: the best projective tree by trained parsers, pairs scored lazily, against the dense program in turns: the same
 trees, how many times as fast, the share of pairs that is scored. Sentences of about 40 words.
-artificial: the same on scores that are made up: a random projective tree, whose arcs are above the others, and trilinear
-pairs. Whatever it shows, trained scores may be different.
+artificial: the same on scores that are made up: arcs of a random projective tree are above the others, and pairs are
+trilinear. Whatever it shows, trained scores may be different.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from bench.registry import (
 )
 from bench.timing import Case, Contender, measure
 from bench.timing import timed as timed_call
-from gpuparse.decoding.parts import Parts
+from gpuparse.decoding.parts import Kind, Parts
+from gpuparse.nn.templates.parts import TemplateParts
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order
 from gpuparse.ops.plain import second_order as plain
@@ -53,7 +54,11 @@ MUST = 50.0
 FASTER, AIM = 2.0, 10.0  # times as fast as the dense program
 SHARE, LEAST = 25.0, 8.0  # percent of the pairs
 NEAR = 5  # words more or fewer
-ARTIFICIAL = {"siblings": ("siblings",), "grandparents": ("grandparents",), "both": ("siblings", "grandparents")}
+ARTIFICIAL: dict[str, tuple[Kind, ...]] = {
+    "siblings": ("siblings",),
+    "grandparents": ("grandparents",),
+    "both": ("siblings", "grandparents"),
+}
 RANK = 32
 MASKS = {"siblings": sibling_mask, "grandparents": grandparent_mask}
 
@@ -94,7 +99,7 @@ def anew(scores: gp.Scores) -> gp.Scores:
 
     def forget(parts: Parts | None) -> Parts | None:
         made = copy.copy(parts)
-        if hasattr(made, "_scorer"):
+        if isinstance(made, TemplateParts):
             made._scorer = None
         return made
 
@@ -116,13 +121,20 @@ def against_dense(title: str, batches: Iterable[gp.Scores], args: Args) -> dict[
         mine, dense = found[True], found[False]
         apart = (mine.score - dense.score).abs() > 1e-6 * dense.score.abs().clamp(min=1.0)
         pairs = sum(MASKS[kind](scores.lengths, scores.arcs.shape[1]).sum() for kind in scores.second_order)
-        counts = {"sentences": len(mine.heads), "words": scores.lengths.sum(), "pairs": pairs, "wrong": apart.sum()}
+        counts: dict[str, Any] = {
+            "sentences": len(mine.heads),
+            "words": scores.lengths.sum(),
+            "pairs": pairs,
+            "wrong": apart.sum(),
+        }
         counts |= {"other": (mine.heads != dense.heads).any(1).sum(), "rounds": mine.iterations.sum()}
         counts |= {name: x.sum() for name, x in mine.stats.items()}
         sums.add(**counts, priced=median(times[True]), dense=median(times[False]))
         ratios.append(median(times[False]) / median(times[True]))
         sums.add(fastest=min(times[True]), dense_fastest=min(times[False]))
-        LOG.print(f"{title}: {sums['sentences']:.0f} sentences, {ratios[-1]:.1f} ×, {sums.percent('scored', 'pairs'):.1f} %")
+        LOG.print(
+            f"{title}: {sums['sentences']:.0f} sentences, {ratios[-1]:.1f} ×, {sums.percent('scored', 'pairs'):.1f} %"
+        )
     every = max(sums["sentences"], 1.0)
     return {
         **sums,
@@ -146,9 +158,13 @@ def show_priced(results: dict[str, dict[str, Any]], args: Args) -> Measured:
     show_records(title, columns, titled({name: r for name, r in results.items() if r["ratio"] is not None}))
     bars = []
     for name, r in results.items():
-        bars.append(Bar(f"dense over priced, {name}", r["ratio"], FASTER, AIM, unit=" ×", fastest=r["ratio_of_fastest"]))
+        bars.append(
+            Bar(f"dense over priced, {name}", r["ratio"], FASTER, AIM, unit=" ×", fastest=r["ratio_of_fastest"])
+        )
         bars.append(Bar(f"pairs scored, {name}", r["share"], SHARE, LEAST, most=True, unit=" %"))
-    return Measured(results, [*bars, none_of("trees that score less or more", int(sum(r["wrong"] for r in results.values())))])
+    return Measured(
+        results, [*bars, none_of("trees that score less or more", int(sum(r["wrong"] for r in results.values())))]
+    )
 
 
 def priced(args: Args) -> Measured:
@@ -162,13 +178,13 @@ def priced(args: Args) -> Measured:
     return show_priced(results, args)
 
 
-def made_up(kinds: tuple[str, ...], args: Args, size: float) -> Iterator[gp.Scores]:
+def made_up(kinds: tuple[Kind, ...], args: Args, size: float) -> Iterator[gp.Scores]:
     """Batches as those of a treebank; pairs of about the given size."""
     generator = torch.Generator().manual_seed(1)
     B, N = max(1, args.batch_words // args.words), args.words + 1
     for _ in range(max(1, args.batch // B)):
         arcs = make_scores("peaked", args.words, B, True)
-        families = {}
+        families: dict[str, Any] = {}
         for kind in kinds:
             factors = torch.randn(3, B, N, RANK, generator=generator) * (size / RANK**0.5) ** (1 / 3)
             families[kind] = TrilinearParts(*factors, kind=kind)

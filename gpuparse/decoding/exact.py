@@ -49,11 +49,10 @@ def second_order(scores: Scores, *, single_root: bool, pricing: bool | str = "au
     with torch.no_grad():
         folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
         pairs = families_to_price(folded, pricing)
-        if pairs is not None:
-            heads, rounds, stats = price_trees(folded, pairs, single_root=single_root)
-        if pairs is None or (scores.validates and bool((heads[:, 1] < 0).any())):  # word 1 is in every sentence
-            heads, rounds, stats = _dense_trees(scores, folded, single_root), None, None
-    return _proven(scores, heads, rounds, stats)
+        found = None if pairs is None else price_trees(folded, pairs, single_root=single_root)
+        if found is None or (scores.validates and bool((found[0][:, 1] < 0).any())):  # word 1 is in every sentence
+            found = _dense_trees(scores, folded, single_root), torch.ones_like(scores.lengths), {}
+    return _proven(scores, *found)
 
 
 def _dense_trees(scores: Scores, folded: Scores, single_root: bool) -> Int[Tensor, "B N"]:

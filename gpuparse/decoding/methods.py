@@ -152,9 +152,7 @@ def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool) ->
     return exact.first_order(scores, projective=projective, single_root=single_root)
 
 
-def _eisner(
-    scores: Scores, *, projective: bool, single_root: bool, proof: bool, pricing: bool | str = "auto"
-) -> Parse:
+def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool, pricing: bool | str = "auto") -> Parse:
     """Eisner's algorithm, or with pairs of arcs that of Koo and Collins; ``pricing`` leaves most pairs unscored."""
     if scores.second_order:
         return exact.second_order(scores, single_root=single_root, pricing=pricing)
@@ -299,8 +297,8 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         waits=False,
         options={
             "pricing": Option(
-                'score pairs of arcs only where they could matter: True, which waits for the device, False, or "auto", on '
-                "a CPU if they are scored lazily",
+                'score pairs of arcs only where they could matter: True, which waits for the device, False, or "auto": '
+                "on a CPU, if they are scored lazily",
                 check_pricing,
             ),
         },

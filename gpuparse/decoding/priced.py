@@ -1,5 +1,5 @@
-"""Column generation in the dynamic program (Riedel, Smith & McCallum 2012, section 4.5): best projective trees under pairs
-of arcs most of which are never scored.
+"""Column generation in the dynamic program (Riedel, Smith & McCallum 2012, section 4.5): best projective trees under
+pairs of arcs, most of which are never scored.
 
 Trees are found by bounds of what is not scored, pairs that they use are scored, and so on until no tree can be better
 than the one that is known, or until arcs are left that few trees have: the exact program is then run on these alone.
@@ -35,7 +35,9 @@ def families_to_price(scores: Scores, pricing: bool | str) -> dict[str, priced.P
     to do side by side. Families that no kernel can score are not, nor any where there are no kernels, or where
     siblings and grandparents are of different dtypes.
     """
-    if pricing is False or (pricing == "auto" and (scores.arcs.device.type != "cpu" or not any(map(_is_lazy, scores.parts)))):
+    if pricing is False or (
+        pricing == "auto" and (scores.arcs.device.type != "cpu" or not any(map(_is_lazy, scores.parts)))
+    ):
         return None
     scorers = [parts.scorer() for parts in scores.parts]
     kinds = {None if scorer is None else scorer.values.dtype for scorer in scorers}

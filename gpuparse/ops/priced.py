@@ -155,7 +155,7 @@ def _plain(
         counts[1] = grandparent_mask(lengths, N).flatten(1).sum(1)
     heads = plain.second_order.argmax((arcs, beside, above), lengths, single_root)
     ones = torch.ones_like(lengths)
-    return PricedTrees(heads, *counts, ones, lengths**2, ones)
+    return PricedTrees(heads, counts[0], counts[1], ones, lengths**2, ones)
 
 
 def _check(arcs: Tensor, lengths: Tensor, siblings: Pairs | None, grandparents: Pairs | None) -> None:

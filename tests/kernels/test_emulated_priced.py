@@ -1,5 +1,5 @@
-"""The PTX of the program that leaves pairs unscored, run through the project's own launch code, finds the trees of the CPU
-build in as many rounds, with as many pairs scored."""
+"""The PTX of the program that leaves pairs unscored, run through the project's own launch code, finds the trees of the
+CPU build in as many rounds, with as many pairs scored."""
 
 from __future__ import annotations
 
