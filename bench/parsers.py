@@ -100,7 +100,7 @@ def scored(
     first: int | None = None,
     batch_words: int | None = None,
 ) -> Iterator[Scored]:
-    """The sentences of ``least`` to ``most`` words, shortest first; of each fold no more than ``first``, where that is not 0.
+    """The sentences of ``least`` to ``most`` words, shortest first; of each fold no more than ``first``, if not 0.
 
     What is not given is as in ``args``.
     """
