@@ -28,9 +28,11 @@ template <class In> struct LiveProgram {
     return to_right(a, r)[head(h, a)] + to_left(b, r + 1)[head(h, b)];
   }
   // Between h and its first child m.
-  DEVICE double inner(int h, int m) const { return h < m ? to_left(m, h + 1)[head(h, m)] : to_right(m, h - 1)[head(h, m)]; }
+  DEVICE double inner(int h, int m) const {
+    return (h < m ? to_left(m, h + 1) : to_right(m, h - 1))[head(h, m)];
+  }
   // What follows an arc to its child m in the span that ends at e.
-  DEVICE double rest(int h, int m, int e) const { return h < m ? to_right(m, e)[head(h, m)] : to_left(m, e)[head(h, m)]; }
+  DEVICE double rest(int h, int m, int e) const { return (h < m ? to_right(m, e) : to_left(m, e))[head(h, m)]; }
 
   // f(t) for the live children of h that are on the side of m, from the nearest on, before it.
   template <class F> DEVICE void inside(int h, int m, F f) const {

@@ -1,10 +1,10 @@
 // The best projective tree with scores of siblings and grandparents, most of which are never scored: column generation in
 // the dynamic program (open_arcs.cuh).
 //
-// In rounds: the best tree by arcs' weights, none of which is too low. Its arcs are opened, and those that could stand in
-// their place. Once they all are, the best tree that is known is proven best, or the outside pass says what trees with
-// each arc can score at most: arcs that fall short of the known tree are dead, closed ones that do not are opened. When
-// all arcs that are alive are open, the exact program is run on these (grandsiblings_live.cuh).
+// In rounds: the best tree by arcs' weights, none of which is too low. If it weighs no more than the best tree that is
+// known scores, that is proven best. Else its arcs are opened, and those that could stand in their place. Once they all
+// are, the outside pass says what trees with each arc can score at most: arcs that fall short of the known tree are dead,
+// others are opened. When all arcs that are alive are open, the exact program is run on these (grandsiblings_live.cuh).
 #include "grandsiblings_live.cuh"
 
 constexpr int REPEATS = 4;   // rounds with a better tree and no arc opened
@@ -19,8 +19,9 @@ struct Work {
 };
 
 template <class In>
-DEVICE PairScores<In> pair_scores(int kind, int rank, const In* values, const In* second, const In* third, const int* index,
-                                  const int* relations, const double* bound, i64 b, int B, int N, int nodes, Work& work) {
+DEVICE PairScores<In> pair_scores(int kind, int rank, const In* values, const In* second, const In* third,
+                                  const int* index, const int* relations, const double* bound, i64 b, int B, int N,
+                                  int nodes, Work& work) {
   const int columns = (rank + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
   const i64 of_nodes = b * N * rank, cube = b * N * N * N;
   return PairScores<In>{kind, Tensors<In>{kind == 0 ? values + cube : kind == 1 ? values + of_nodes : values,
@@ -153,18 +154,20 @@ DEVICE void price_tree(LiveProgram<In>& live, double* charts, i64* tree, i64* to
   opened = team_reduce(opened, Plus{});
   beside = team_reduce(beside, Plus{});
   above_ = team_reduce(above_, Plus{});
-  if (LEADER) told[0] = beside, told[1] = above_, told[2] = rounds, told[3] = alive < 0 ? opened : alive, told[4] = exact;
+  if (LEADER)
+    told[0] = beside, told[1] = above_, told[2] = rounds, told[3] = alive < 0 ? opened : alive, told[4] = exact;
 }
 
-// All of siblings and grandparents as gpuparse.ops.priced says; arcs and bounds [B, N, N] in doubles. heads [B, N], all -1
-// where there is no tree or a NaN or +inf was read; told [B, 5]: siblings and grandparents that were scored, rounds, arcs
-// that were open at last or alive, and whether the exact program was run.
+// All of siblings and grandparents as gpuparse.ops.priced says; arcs and bounds [B, N, N] in doubles. heads [B, N], all
+// -1 where there is no tree or a NaN or +inf was read; told [B, 5]: siblings and grandparents that were scored, rounds,
+// arcs that were open at last or alive, and whether the exact program was run.
 template <class In>
-KERNEL grandsiblings_priced(const double* arcs, const i64* lengths, const In* values_s, const In* second_s, const In* third_s,
-                            const int* index_s, const int* relations_s, const double* bound_s, const In* values_g,
-                            const In* second_g, const In* third_g, const int* index_g, const int* relations_g,
-                            const double* bound_g, i64* heads, i64* told, double* work, int* ints, i64 work_size,
-                            i64 ints_size, int kind_s, int rank_s, int kind_g, int rank_g, int B, int N, int single_root) {
+KERNEL grandsiblings_priced(const double* arcs, const i64* lengths, const In* values_s, const In* second_s,
+                            const In* third_s, const int* index_s, const int* relations_s, const double* bound_s,
+                            const In* values_g, const In* second_g, const In* third_g, const int* index_g,
+                            const int* relations_g, const double* bound_g, i64* heads, i64* told, double* work,
+                            int* ints, i64 work_size, i64 ints_size, int kind_s, int rank_s, int kind_g, int rank_g,
+                            int B, int N, int single_root) {
   const int wide = (N + 7) / 8 * 8;
   const i64 rows = (i64)N * wide, cube = N * rows;
   best_each(heads, N, lengths, B, N, [&](i64 b, int n, i64* to) {

@@ -9,11 +9,12 @@
 //   w(h, m) = arc + u_s(h, m) + u_g(h, m) + v_s(h, m) + v_g(h, m).
 //
 // u is what h -> m pays for the pairs of which it is the lower or outer arc: the bound, if it is not open; if it is, what
-// it has in the best tree that is known, or, for an arc which that has not, the best that is scored, and as much more as
-// it can spare: while it weighs less than the known tree's arc to m. v is what it pays for being above or inside, where u
-// is not enough:
+// it has in the best tree that is known, or would have with the arcs of that; and in the latter case as much more as it
+// can spare, while it weighs less than the known tree's arc to m. v is what it pays for being above or inside, where u is
+// not enough:
 //
-//   v_g(g, p) = sum over open p -> c of (s(g, p, c) - u_g(p, c))+   v_s(h, s) = max over open h -> m of (s(h, s, m) - u_s(h, m))+
+//   v_g(g, p) = sum over open p -> c of (s(g, p, c) - u_g(p, c))+
+//   v_s(h, s) = max over open h -> m of (s(h, s, m) - u_s(h, m))+
 //
 // for p may have many children, but s is the previous sibling of one m at most. (If m's sibling in the known tree is s,
 // one nearer to h means that s has another head: all arcs of s but h -> s pay for those.) So the weights of the known
@@ -77,7 +78,8 @@ template <class In> struct OpenArcs {
   double *w, *u_s, *u_g, *v_s, *v_g, *most, *leaving, *rows_s, *rows_g;
   // states and news, places in rows, whether all is paid for; lists by h: open h -> m, and at least half open ones; and
   // by m the latter; the known tree's heads
-  int *state, *news, *row, *unpaid, *children, *child_count, *inner, *inner_count, *heads, *head_count, *best, *list, *used;
+  int *state, *news, *row, *unpaid, *children, *child_count, *inner, *inner_count, *heads, *head_count, *best;
+  int *list, *used;  // [N + 16]; rows that are taken
 
   DEVICE int at(int h, int m) const { return h * N + m; }
   DEVICE i64 in_row(int h, int m) const { return (i64)h * wide + m; }
@@ -113,7 +115,8 @@ template <class In> struct OpenArcs {
     if (LEADER) *used = 0;
     each_two([&](int h, int m) INLINED {
       const int i = at(h, m);
-      double beside = siblings.there() ? siblings.bound[i] : 0, above_ = grands.there() && h > 0 ? grands.bound[i] : 0;
+      double beside = siblings.there() ? siblings.bound[i] : 0;
+      double above_ = grands.there() && h > 0 ? grands.bound[i] : 0;
       beside = beside < HUGE_BOUND ? beside : HUGE_BOUND, above_ = above_ < HUGE_BOUND ? above_ : HUGE_BOUND;
       const bool can = m > 0 && m != h && arcs[i] > -infinity() && beside > -infinity() && above_ > -infinity();
       state[i] = can ? CLOSED : DEAD, news[i] = OLD;
@@ -149,8 +152,8 @@ template <class In> struct OpenArcs {
     return true;
   }
 
-  // Rows of arcs that were opened, and all pairs with a new arc; how many were scored, in this lane. bad: one of them is NaN
-  // or +inf.
+  // Rows of arcs that were opened, and all pairs with a new arc; how many were scored, in this lane. bad: one of them is
+  // NaN or +inf.
   template <bool SIBLINGS, class S> APART i64 score_pairs(S score, int& bad) const {
     i64 scored = 0;
     bool begun = false;
@@ -257,10 +260,6 @@ template <class In> struct OpenArcs {
     return largest(top);
 #endif
   }
-  DEVICE double most_of(const double* from, const int* some, int count, double first) const {
-    for (int i = 0; i < count; ++i) first = from[some[i]] > first ? from[some[i]] : first;
-    return first > -infinity() ? first : most_of(from);
-  }
 
   // u of open arcs, without what they can spare. Those of the known tree pay what they have in it.
   DEVICE void pay() const {
@@ -277,7 +276,12 @@ template <class In> struct OpenArcs {
         if (!known) {
           u = most_of(from);
         } else if (!own) {
-          u = most_of(from, inner + at(h, 0), inner_count[h], from[h]);
+          u = from[h];
+          for (int i = 0; i < inner_count[h]; ++i) {
+            const int x = inner[at(h, i)];
+            if (has(h, x) && from[x] > u) u = from[x];
+          }
+          if (!(u > -infinity())) u = most_of(from);
         } else {
           const int s = previous(best, h, m), step = h < m ? 1 : -1;
           u = from[s];
@@ -289,7 +293,11 @@ template <class In> struct OpenArcs {
       }
       if (grands.there() && h > 0) {
         const double* const from = row_g(h, m);
-        const double u = !known ? most_of(from) : own ? from[best[h]] : most_of(from, heads + at(h, 0), head_count[h], -infinity());
+        double u = known ? from[best[h]] : -infinity();
+        if (known && !(u > -infinity()))  // under that head it would cross: under the best that is scored
+          for (int i = 0; i < head_count[h]; ++i)
+            if (const double x = from[heads[at(h, i)]]; x > u) u = x;
+        if (!(u > -infinity())) u = most_of(from);
         u_g[in_row(h, m)] = u, can = can && u > -infinity();
       }
       if (!can) state[at(h, m)] = DEAD;
