@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -64,9 +65,9 @@ def price_trees(
         pairs.get("grandparents"),
         single_root=single_root,
     )
-    counts = {"siblings": found.siblings, "grandparents": found.grandparents}
-    for kind, parts in zip(scores.second_order, scores.parts, strict=True):
-        parts.scored += int(counts[kind].sum())
+    siblings, grandparents = torch.stack([found.siblings, found.grandparents]).sum(1).tolist()
+    for parts in scores.parts:
+        parts.scored += siblings if parts.kind == "siblings" else grandparents
     share = found.arcs.double() / scores.lengths.double().clamp(min=1.0) ** 2
     stats = {"scored": found.siblings + found.grandparents, "arcs": share, "exact": found.exact > 0}
     return found.heads, found.rounds, stats
