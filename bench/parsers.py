@@ -91,16 +91,23 @@ def scored_batches(
 
 
 def scored(
-    name: str, kind: str, args: Args, *, most: int = 10**9, first: int | None = None, batch_words: int | None = None
+    name: str,
+    kind: str,
+    args: Args,
+    *,
+    least: int = 1,
+    most: int = 10**9,
+    first: int | None = None,
+    batch_words: int | None = None,
 ) -> Iterator[Scored]:
-    """The sentences of up to ``most`` words, shortest first; of each fold no more than ``first``, where that is not 0.
+    """The sentences of ``least`` to ``most`` words, shortest first; of each fold no more than ``first``, if not 0.
 
     What is not given is as in ``args``.
     """
     first, batch_words = args.first if first is None else first, batch_words or args.batch_words
     for number, fold in enumerate(LANGUAGES[name][0].folds(args, FOLDS)):
         parser = gp.Parser.load(check_trained(args.models / f"{name}_{kind}_{number}", "ppc"))
-        sentences = [s for s in fold.parsed if 0 < len(s) <= most][: first or None]
+        sentences = [s for s in fold.parsed if least <= len(s) <= most][: first or None]
         for batch, scores in scored_batches(parser, sentences, batch_words, tree=True):
             assert batch.heads is not None
             yield Scored(scores, batch.heads)

@@ -297,7 +297,8 @@ KERNEL pricing(const i64* lengths, const In* values, const In* second, const In*
     i64 seen = arcs.mark_all<false>(), newly = 0;
     BARRIER();
     if (KIND != LISTED) {
-      newly = score_fresh(arcs, typename ScorerOf<In, KIND>::type{all}, sizes + N);
+      if (KIND == 0 && siblings) newly = score_fresh(arcs, DenseBeside<In>{all}, sizes + N);
+      else newly = score_fresh(arcs, typename ScorerOf<In, KIND>::type{all}, sizes + N);
       BARRIER();
       arcs.mark_all<true>();
       BARRIER();

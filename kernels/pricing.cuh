@@ -9,7 +9,7 @@
 #elif defined(__GNUC__)
 #pragma GCC optimize("fp-contract=off")
 #endif
-#include "viterbi.cuh"
+#include "packs.cuh"
 
 constexpr int SUMS = 8;      // a sum of products is that of r = 0, 8, .. and r = 1, 9, .. and so on
 constexpr int AT_ONCE = 16;  // templates, whose rows are found together
@@ -161,6 +161,18 @@ template <class In> struct Dense {
   }
 };
 
+// values [N, N, N] of siblings (h, s, m)
+template <class In> struct DenseBeside {
+  const Tensors<In>& all;
+  int h, m;
+  DEVICE void begin(int) const {}
+  DEVICE void arc(int h_, int m_) { h = h_, m = m_; }
+  DEVICE double one(int s) const { return (double)all.values[((i64)h * all.N + s) * all.N + m]; }
+  template <class F> DEVICE void several(int* list, int count, F tell) const {
+    for (int i = 0; i < count; ++i) tell(list[i], one(list[i]));
+  }
+};
+
 // values, second and third [N, rank], a multiple of SUMS: the sum over r of values[g, r] (second[p, r] third[c, r]), in
 // doubles, rounded to In at last.
 template <class In> struct Trilinear {
@@ -269,6 +281,15 @@ template <class In> struct Templates {
     const int *one = node(1, p), *two = node(2, c), *lie = relation(2, p, c);
     for (int t = 0; t < wide; ++t) all.ints[t] = one[t] + two[t] + lie[t];
 #endif
+  }
+
+  // The same with nobody in the first role: place N of index, that lies where p does.
+  DEVICE double nobody() const {
+    const int *none = node(0, all.N), *first = node(1, p), *second = node(2, c);
+    const int *one = relation(1, p, c), *two = relation(2, p, c);
+    In total = 0;
+    for (int t = 0; t < all.rank; ++t) total += all.values[none[t] + first[t] + second[t] + one[t] + two[t]];
+    return (double)total;
   }
 
 #if ON_GPU

@@ -126,6 +126,7 @@ def decoders() -> Iterator[tuple[str, Run]]:
     yield "mst", decoder("mst")
     yield "eisner", decoder("eisner")
     yield "eisner, pairs", decoder("eisner", parts=pairs)
+    yield "eisner, pairs priced", decoder("eisner", parts=pairs, pricing=True)
     yield "bp", decoder("bp", parts=pairs, iterations=5)
     yield "bp, projective", decoder("bp", parts=pairs, iterations=5, projective=True)
     yield "bp, max-product", max_product

@@ -20,6 +20,7 @@ BUDGETS: dict[str, dict[str, tuple[int, int, int]]] = {
         "mst": (0, 74, 15),
         "eisner": (0, 74, 15),
         "eisner, pairs": (0, 160, 95),
+        "eisner, pairs priced": (1, 220, 105),
         "bp": (1, 490, 1500),
         "bp, projective": (1, 490, 1500),
         "bp, max-product": (0, 1600, 2200),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from gpuparse.ops import (
     cky,
     lexical,
     multipliers,
+    priced,
     pricing,
     second_order,
     viterbi,
@@ -143,6 +144,7 @@ def _comparisons(like: Tensor) -> Iterator[KernelComparison]:
     wrong[0, 1, 2], wrong[3, 0, 1], wrong[2, 0, 1], outside[4] = float("nan"), float("inf"), -(2.0**20), 0
     yield KernelComparison("check", 0.0, lambda: [check_flags(wrong, outside)])
     yield from _of_pricing(arcs, lengths)
+    yield from _of_priced(arcs, lengths, rounded)
     pairs = _randoms(5, like)(2, *arcs.shape, arcs.shape[1])
     for name, given in {"siblings": (0,), "grandparents": (1,), "grandsiblings": (0, 1)}.items():
         scores = arcs, arcs / 2, *(pairs[k] if k in given else None for k in range(2)), lengths
@@ -359,7 +361,43 @@ def _of_pricing(arcs: Tensor, lengths: Tensor) -> Iterator[KernelComparison]:
     ):
         yield KernelComparison(f"pricing ({scorer.kind})", 0.0, partial(price, scorer, False))
         if scorer.kind != "templates":
-            yield KernelComparison(f"pricing (siblings, {scorer.kind})", 0.0, partial(price, scorer, True))
+            siblings = replace(scorer, siblings=True)
+            yield KernelComparison(f"pricing (siblings, {scorer.kind})", 0.0, partial(price, siblings, True))
+
+
+def _of_priced(arcs: Tensor, lengths: Tensor, rounded: float) -> Iterator[KernelComparison]:
+    """The scores of trees, for of equal ones any may be found."""
+    some, (B, N) = _randoms(6, arcs), arcs.shape[:2]
+    generator = torch.Generator().manual_seed(6)
+    first, second = some(3, B, N, 11) / 2, some(3, B, N, 11) / 2
+    shapes = {(5, 3, B, N): 50, (5, 3, B, N + 1): 50, (5, 3, pricing.CODES): 20}
+    index, longer, relations = (torch.randint(0, k, x, generator=generator).to(lengths) for x, k in shapes.items())
+    weights = some(250)
+    scorers = {
+        "dense": (pricing.Scorer.dense(some(B, N, N, N), siblings=True), pricing.Scorer.dense(some(B, N, N, N))),
+        "trilinear": (pricing.Scorer.trilinear(*first, siblings=True), pricing.Scorer.trilinear(*second)),
+        "templates": (
+            pricing.Scorer.templates(weights, longer, relations, siblings=True),
+            pricing.Scorer.templates(weights, index, relations),
+        ),
+    }
+    every = torch.cartesian_prod(*(torch.arange(k, device=arcs.device) for k in (B, N, N, N))).T
+    sentence, i, j, k = every
+
+    def trees(siblings: pricing.Scorer, grandparents: pricing.Scorer) -> Results:
+        beside = siblings.score(sentence, j, i, k).view(B, N, N, N)
+        above = grandparents.score(sentence, i, j, k).view(B, N, N, N)
+        scores = Scores(arcs, lengths, siblings=beside, grandparents=above)
+        pairs = [
+            priced.Pairs(scorer, parts.bound(axis).double())
+            for scorer, parts, axis in ((siblings, scores.siblings, 1), (grandparents, scores.grandparents, 0))
+            if parts is not None
+        ]
+        found = priced.argmax(arcs.double(), lengths, pairs[0], pairs[1], single_root=True)
+        return [scores.total(found.heads)]
+
+    for kind, both in scorers.items():
+        yield KernelComparison(f"grandsiblings_priced ({kind})", rounded, partial(trees, *both))
 
 
 def _chains(like: Tensor) -> Iterator[distributions.ChainDistribution]:

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from gpuparse.decoding.parse import Parse
+from gpuparse.decoding.priced import families_to_price, price_trees
 from gpuparse.decoding.scores import Scores
 from gpuparse.distributions import SecondOrderTrees
 from gpuparse.ops import EISNER, MATRIX_TREE
@@ -37,27 +38,47 @@ def first_order(scores: Scores, *, projective: bool, single_root: bool, with_par
     return _proven(scores, heads)
 
 
-def second_order(scores: Scores, *, single_root: bool) -> Parse:
-    """A best projective tree under arcs, labels, siblings and grandparents."""
+def second_order(scores: Scores, *, single_root: bool, pricing: bool | str = "auto") -> Parse:
+    """A best projective tree under arcs, labels, siblings and grandparents.
+
+    Args:
+        pricing: score pairs only where they could matter (``gpuparse.decoding.priced``). That waits for the device;
+            "auto" does so on a CPU alone. ``stats``: ``scored`` pairs, the share of ``arcs`` that were looked at, and
+            whether the ``exact`` program was run on these; ``iterations``: its rounds.
+    """
     with torch.no_grad():
         folded = scores.less_shared(single_root) if scores.large else scores.fold_labels()
-        trees = SecondOrderTrees(
-            folded.arcs.to(folded.dtype),
-            folded.lengths,
-            siblings=folded.siblings,
-            grandparents=folded.grandparents,
-            single_root=single_root,
-            validate_args=False,
-        )
-        heads = trees.argmax
-        lost = heads[:, 1] < 0  # word 1 is in every sentence
-        if scores.validates and bool(lost.any()):
-            raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
-    return _proven(scores, heads)
+        pairs = families_to_price(folded, pricing)
+        found = None if pairs is None else price_trees(folded, pairs, single_root=single_root)
+        if found is None or (scores.validates and bool((found[0][:, 1] < 0).any())):  # word 1 is in every sentence
+            found = _dense_trees(scores, folded, single_root), torch.ones_like(scores.lengths), {}
+    return _proven(scores, *found)
 
 
-def _proven(scores: Scores, heads: Int[Tensor, "B N"]) -> Parse:
+def _dense_trees(scores: Scores, folded: Scores, single_root: bool) -> Int[Tensor, "B N"]:
+    """Heads by the program that scores all pairs; where values may be looked at, ValueError if there is no tree."""
+    trees = SecondOrderTrees(
+        folded.arcs.to(folded.dtype),
+        folded.lengths,
+        siblings=folded.siblings,
+        grandparents=folded.grandparents,
+        single_root=single_root,
+        validate_args=False,
+    )
+    heads = trees.argmax
+    lost = heads[:, 1] < 0
+    if scores.validates and bool(lost.any()):
+        raise trees.no_tree_error(int(lost.nonzero()[0]), () if scores.labels is None else ("labels",))
+    return heads
+
+
+def _proven(
+    scores: Scores,
+    heads: Int[Tensor, "B N"],
+    iterations: Int[Tensor, " B"] | None = None,
+    stats: dict[str, Tensor] | None = None,
+) -> Parse:
     """Best trees; -1 where there is none."""
     nothing = torch.full(heads.shape[:1], torch.inf, dtype=torch.float64, device=heads.device)
-    ones = torch.ones_like(scores.lengths)
-    return Parse.of(scores, heads, bound=nothing, certified=heads[:, 1] >= 0, iterations=ones)
+    rounds = torch.ones_like(scores.lengths) if iterations is None else iterations
+    return Parse.of(scores, heads, bound=nothing, certified=heads[:, 1] >= 0, iterations=rounds, stats=stats)

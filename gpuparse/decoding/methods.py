@@ -28,6 +28,7 @@ from gpuparse.decoding.parts import KINDS, Kind
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.brute import solve_all
 from gpuparse.decoding.ppc.program import POLYTOPES, PRICED
+from gpuparse.decoding.priced import check_pricing
 from gpuparse.decoding.proving import prove
 from gpuparse.decoding.scores import Scores
 from gpuparse.structures.trees import as_flag
@@ -151,9 +152,10 @@ def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool) ->
     return exact.first_order(scores, projective=projective, single_root=single_root)
 
 
-def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool) -> Parse:
+def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool, pricing: bool | str = "auto") -> Parse:
+    """Eisner's algorithm, or with pairs of arcs that of Koo and Collins; ``pricing`` leaves most pairs unscored."""
     if scores.second_order:
-        return exact.second_order(scores, single_root=single_root)
+        return exact.second_order(scores, single_root=single_root, pricing=pricing)
     return exact.first_order(scores, projective=True, single_root=single_root)
 
 
@@ -295,6 +297,13 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         nonprojective=False,
         parts=KINDS,
         waits=False,
+        options={
+            "pricing": Option(
+                'score pairs of arcs only where they could matter: True, which waits for the device, False, or "auto": '
+                "on a CPU, if they are scored lazily",
+                check_pricing,
+            ),
+        },
     ),
     "dd": Method(
         _dd,

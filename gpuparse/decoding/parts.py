@@ -73,7 +73,7 @@ class Parts(ABC):
         return self._dense()
 
     def scorer(self) -> Scorer | None:
-        """What scores them inside the pricing kernel; None: they are scored by ``score`` alone."""
+        """What scores them inside kernels; None: they are scored by ``score`` alone."""
         return None
 
     @abstractmethod
@@ -133,7 +133,7 @@ class DenseParts(Parts):
         return torch.where(read, self.values.detach(), -torch.inf).amax(as_axis(axis) + 1)
 
     def scorer(self) -> Scorer | None:
-        return Scorer.dense(self.values if self.kind == "grandparents" else self.values.transpose(1, 2))
+        return Scorer.dense(self.values, siblings=self.kind == "siblings")
 
     def to(self, device: torch.device | str) -> DenseParts:
         made = copy.copy(self)

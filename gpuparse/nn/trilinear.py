@@ -86,8 +86,8 @@ class TrilinearParts(Parts):
             x, y = (factors[which] for which in given)
             value = _greatest(x, y, low, high)
             if axis == 0 or (axis == 1 and self.kind == "siblings"):
-                root = factors[axis][:, 0]
-                both = torch.maximum(value, _greatest(x, y, root, root))
+                root = factors[axis][:, :1]
+                both = torch.maximum(value, (x * root) @ y.mT + _rounding(x, y, root))
                 # the root is no word's sibling: as one it stands for itself as the head, before its first child
                 value = both if axis == 0 else torch.where((node == 0)[:, None], both, value)
             size = torch.stack([factor.abs().amax((1, 2)) for factor in factors]).sum(0)  # for what underflows
@@ -98,7 +98,9 @@ class TrilinearParts(Parts):
 
     def scorer(self) -> Scorer | None:
         first, second, third = self.factors
-        return Scorer.trilinear(*((first, second) if self.kind == "grandparents" else (second, first)), third)
+        if self.kind == "siblings":
+            return Scorer.trilinear(second, first, third, siblings=True)
+        return Scorer.trilinear(first, second, third)
 
     def to(self, device: torch.device | str) -> TrilinearParts:
         first, second, third = (factor.to(device) for factor in self.factors)
@@ -124,16 +126,25 @@ def _greatest(
 ) -> Float[Tensor, "B N N"]:
     """At least the sum over r of x[i, r] y[j, r] z[r] for every z between low and high, as computed in float64.
 
-    A product x y that is positive takes the high z, a negative one the low: two matrix products, by the sign of y. What
-    rounding can lose on either side, here and where a score is computed, is a few R epsilon of the sum of the absolute
-    values.
+    A product x y that is positive takes the high z, a negative one the low: two matrix products, by the sign of y.
     """
     low, high = low[:, None], high[:, None]
     up, down = x.clamp(min=0), x.clamp(max=0)
     left = torch.cat((up * high + down * low, up * low + down * high), -1)
     right = torch.cat((y.clamp(min=0), y.clamp(max=0)), -1)
-    size = (x.abs() * torch.maximum(low.abs(), high.abs())) @ y.abs().mT
-    return left @ right.mT + 8 * (x.shape[-1] + 4) * EPSILON * size
+    return left @ right.mT + _rounding(x, y, torch.maximum(low.abs(), high.abs()))
+
+
+def _rounding(
+    x: Float[Tensor, "B N R"], y: Float[Tensor, "B N R"], z: Float[Tensor, "B 1 R"]
+) -> Float[Tensor, "B N N"]:
+    """What rounding can lose on either side of such a sum, there and where a score is computed: a few R epsilon of the
+    sum of the absolute values, which is no more than R times the product of the greatest."""
+    rank = x.shape[-1]
+    if rank == 0:
+        return x.new_zeros(x.shape[0], x.shape[1], y.shape[1])
+    most = (x * z).abs().amax(-1)[:, :, None] * y.abs().amax(-1)[:, None]
+    return (8 * (rank + 4) * rank * EPSILON) * most
 
 
 def _describe(factor: Tensor) -> str:

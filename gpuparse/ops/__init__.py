@@ -3,7 +3,7 @@
 Each function here takes the operator where kernels serve the device, and the plain torch path where none do.
 """
 
-from gpuparse.ops import automata, bp, chains, multipliers, pricing, second_order, viterbi
+from gpuparse.ops import automata, bp, chains, multipliers, priced, pricing, second_order, viterbi
 from gpuparse.ops.checks import check_flags
 from gpuparse.ops.family import Family
 from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure
@@ -18,6 +18,7 @@ __all__ = [
     "chains",
     "check_flags",
     "multipliers",
+    "priced",
     "pricing",
     "second_order",
     "viterbi",

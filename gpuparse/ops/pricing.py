@@ -60,11 +60,13 @@ class PricingInputs(TypedDict):
 
 @dataclass(frozen=True)
 class Scorer:
-    """How the kernel scores grandparents: made by ``dense``, ``trilinear`` or ``templates``, without a gradient. Of
-    siblings g is the sibling and p the head.
+    """How kernels score pairs: made by ``dense``, ``trilinear`` or ``templates``, without a gradient.
+
+    Grandparents are scored as (g, p, c), siblings as (s, h, m): first comes the node of which several are asked for.
 
     Attributes:
         rank: R, or the number of templates.
+        siblings: whether it scores these.
     """
 
     kind: Literal["dense", "trilinear", "templates"]
@@ -74,15 +76,21 @@ class Scorer:
     index: Tensor | None = None
     relations: Tensor | None = None
     rank: int = 0
+    siblings: bool = False
 
     @classmethod
-    def dense(cls, values: Float[Tensor, "B N N N"]) -> Scorer:
-        """All scores, float32 or float64."""
-        return cls("dense", values.detach().contiguous())
+    def dense(cls, values: Float[Tensor, "B N N N"], *, siblings: bool = False) -> Scorer:
+        """All scores, float32 or float64, of (g, p, c) or (h, s, m)."""
+        return cls("dense", values.detach().contiguous(), siblings=siblings)
 
     @classmethod
     def trilinear(
-        cls, first: Float[Tensor, "B N R"], second: Float[Tensor, "B N R"], third: Float[Tensor, "B N R"]
+        cls,
+        first: Float[Tensor, "B N R"],
+        second: Float[Tensor, "B N R"],
+        third: Float[Tensor, "B N R"],
+        *,
+        siblings: bool = False,
     ) -> Scorer:
         """The sum over r of first[g, r] (second[p, r] third[c, r]), in float64, rounded once to their dtype.
 
@@ -93,18 +101,24 @@ class Scorer:
         more = (0, -rank % SUMS)
         padded = [torch.nn.functional.pad(x.detach(), more) if more[1] else x.detach() for x in (first, second, third)]
         one, two, three = (x.contiguous() for x in padded)
-        return cls("trilinear", one, two, three, rank=rank + more[1])
+        return cls("trilinear", one, two, three, rank=rank + more[1], siblings=siblings)
 
     @classmethod
     def templates(
-        cls, weights: Float[Tensor, " R"], index: Int[Tensor, "T 3 B N"], relations: Int[Tensor, "T 3 14"]
+        cls,
+        weights: Float[Tensor, " R"],
+        index: Int[Tensor, "T 3 B N"],
+        relations: Int[Tensor, "T 3 14"],
+        *,
+        siblings: bool = False,
     ) -> Scorer:
         """The sum over the templates, in their order and in the dtype of the weights, of weights[row] with
 
             row = index[t, 0, b, g] + index[t, 1, b, p] + index[t, 2, b, c]
                 + relations[t, 0, code(g, p)] + relations[t, 1, code(g, c)] + relations[t, 2, code(p, c)]
 
-        where code(i, j) = 7 (i < j) + the bin of their distance: 1, 2, 3, 4, 5, up to 10, more.
+        where code(i, j) = 7 (i < j) + the bin of their distance: 1, 2, 3, 4, 5, up to 10, more. Of siblings the index
+        has one place more, which s = h stands for, and between these no relation is added.
         """
         rank = index.shape[0]
         more = (0, -rank % AT_ONCE)
@@ -112,7 +126,7 @@ class Scorer:
             torch.nn.functional.pad(x.int().movedim(0, -1), more).contiguous()  # templates side by side
             for x in (index, relations)
         )
-        return cls("templates", weights.detach().contiguous(), index=rows, relations=lie, rank=rank)
+        return cls("templates", weights.detach().contiguous(), index=rows, relations=lie, rank=rank, siblings=siblings)
 
     def take(self, rows: Int64[Tensor, " K"]) -> Scorer:
         """That of some of the sentences."""
@@ -125,9 +139,9 @@ class Scorer:
     def score(
         self, sentence: Int64[Tensor, " K"], g: Int64[Tensor, " K"], p: Int64[Tensor, " K"], c: Int64[Tensor, " K"]
     ) -> Float[Tensor, " K"]:
-        """Scores of a list of triples, in plain torch."""
+        """Scores of a list of triples, in plain torch; of siblings as (s, h, m)."""
         if self.kind == "dense":
-            return self.values[sentence, g, p, c]
+            return self.values[sentence, p, g, c] if self.siblings else self.values[sentence, g, p, c]
         if self.kind == "trilinear":
             assert self.second is not None and self.third is not None
             nodes = ((self.values, g), (self.second, p), (self.third, c))
@@ -143,8 +157,11 @@ class Scorer:
                 total = one + other
             return total[:, 0].to(self.values.dtype)
         assert self.index is not None and self.relations is not None
-        terms = [self.index[role, sentence, node] for role, node in enumerate((g, p, c))]
+        seen = torch.where(g == p, self.index.shape[2] - 1, g) if self.siblings else g
+        terms = [self.index[role, sentence, node] for role, node in enumerate((seen, p, c))]
         terms += [self.relations[pair, code(*nodes)] for pair, nodes in enumerate(((g, p), (g, c), (p, c)))]
+        if self.siblings:
+            terms[3] = torch.where((g == p)[:, None], 0, terms[3])
         rows = torch.stack(terms).sum(0)
         score = self.values.new_zeros(len(g))
         for row in rows[:, : self.rank].unbind(1):
@@ -155,7 +172,7 @@ class Scorer:
 def code(i: Tensor, j: Tensor) -> Tensor:
     """How nodes i lie to nodes j, 0..13 (see ``Scorer.templates``)."""
     far = (i - j).abs()
-    return (i < j) * (CODES // 2) + torch.where(far <= 5, far - 1, torch.where(far <= 10, 5, 6))
+    return (i < j) * (CODES // 2) + torch.where(far <= 5, (far - 1).clamp(min=0), torch.where(far <= 10, 5, 6))
 
 
 @dataclass(frozen=True)
@@ -262,9 +279,7 @@ def price(scorer: Scorer, lengths: Counts, *, backend: Backend | None = None, **
     sibling's, are not above what its arc has to spare. Candidates are scored, and the same is asked once more.
     """
     _check(lengths, asked)
-    _check_scorer(scorer, asked["known"])
-    if scorer.kind == "templates" and asked.get("siblings"):
-        raise ValueError("scorer must be dense or trilinear for siblings, got templates; use price_listed")
+    _check_scorer(scorer, asked["known"], asked.get("siblings", False))
     if backend is None and not takes_kernels(scorer.values, "pricing"):
         return Priced(*plain.pricing.price(scorer.score, lengths, **asked))
     tensors = scorer.values, scorer.second, scorer.third, scorer.index, scorer.relations
@@ -325,7 +340,11 @@ def _check(lengths: Tensor, asked: Mapping[str, Any]) -> None:
         raise ValueError(f"room must be 0 or more, got {room}")
 
 
-def _check_scorer(scorer: Scorer, known: Tensor) -> None:
+def _check_scorer(scorer: Scorer, known: Tensor, siblings: bool) -> None:
+    if scorer.siblings != siblings:
+        raise ValueError(f"scorer must be of {'siblings' if siblings else 'grandparents'}, as is asked for")
+    if siblings and scorer.kind == "templates":
+        raise ValueError("scorer must be dense or trilinear for siblings, got templates; use price_listed")
     like = known.shape[:2]
     of = scorer.values.shape[:2] if scorer.index is None else scorer.index.shape[1:3]
     if of != like:

@@ -240,6 +240,7 @@ VALUES = {
     "iterations": 20,
     "lazy_rows": True,
     "polytope": "all",
+    "pricing": True,
     "schedule": "parallel",
     "start": None,
     "step": None,

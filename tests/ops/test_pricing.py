@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from gpuparse.decoding.parts import DenseParts, Kind, TakenParts, legal_triples
+from gpuparse.decoding.parts import DenseParts, Kind, Parts, TakenParts, legal_triples
 from gpuparse.ops import plain
 from gpuparse.ops.pricing import Priced, Scorer, price, price_listed
 from tests.pricing_oracle import (
@@ -157,6 +158,13 @@ def test_an_arc_to_a_sibling_pays_for_the_dearest() -> None:
     assert found() == []
 
 
+def test_user_families_have_no_scorer() -> None:
+    class Own(DenseParts):
+        scorer = Parts.scorer
+
+    assert Own(torch.zeros(1, 3, 3, 3), kind="siblings").scorer() is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_fake_tensors(kind: str) -> None:
     """The operator knows its outputs without running."""
@@ -206,9 +214,10 @@ def test_errors_name_the_argument() -> None:
     def run(scorer: Scorer = scorer, lengths: Tensor = parts.lengths, **changed: Any) -> None:
         price(scorer, lengths, **{**duals, "tolerance": 0.0, "room": 5, **changed})
 
-    of_templates = scorer_of(some_parts("templates", [3, 2], torch.float32, 0))
+    of_templates = replace(scorer_of(some_parts("templates", [3, 2], torch.float32, 0)), siblings=True)
     for message, changed in (
         ("scorer must be dense or trilinear for siblings", {"scorer": of_templates, "siblings": True}),
+        ("scorer must be of siblings, as is asked for", {"siblings": True}),
         (r"kappa must be float64 \[2, 4, 4\] on cpu, got float32 \[2, 4, 4\]", {"kappa": duals["kappa"].float()}),
         (r"over_c must be float64 \[2, 4, 4\] on cpu, got float64 \[2, 4\]", {"over_c": duals["over_c"][0, :2]}),
         (r"lengths must be int64 \[2\]", {"lengths": parts.lengths[:1]}),

@@ -124,6 +124,8 @@ class PricedPairs:
         self.over_c: Float64[Tensor, "B N N"] = parts.bound(2).double()
         self.looked, self.scored = np.zeros(B, dtype=np.int64), np.zeros(B, dtype=np.int64)
         scorer = parts.scorer()
+        if siblings and scorer is not None and scorer.kind == "templates":  # which the kernel has for grandparents
+            scorer = None
         self._duals = np.zeros((3, B, N, N))
         self._known = np.full((B, N, N, N), np.nan)  # scores at [p, c, x] that the host knows
         ask: Callable[..., Priced] = partial(price_listed, self.score) if scorer is None else partial(price, scorer)

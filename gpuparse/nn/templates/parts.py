@@ -90,22 +90,24 @@ class TemplateParts(Parts):
         return torch.where(legal_pairs(self.kind, axis, self.lengths, self.nodes), most, -torch.inf)
 
     def scorer(self) -> Scorer | None:
-        if self.kind != "grandparents" or self._weights.shape[0] >= 1 << 31:
+        if self._weights.shape[0] >= 1 << 31:
             return None
         if self._scorer is None:
-            self._scorer = Scorer.templates(self._weights, *self._rows())
+            self._scorer = Scorer.templates(self._weights, *self._rows(), siblings=self.kind == "siblings")
         return self._scorer
 
     @torch.no_grad()
     def _rows(self) -> tuple[Int64[Tensor, "T 3 B N"], Int64[Tensor, "T 3 14"]]:
-        """For each table what each node, and how each two nodes lie to each other, adds to the row of a grandparent."""
-        device, (B, N) = self.device, (self._nodes.sentences, self.nodes)
+        """For each table what each node, and how each two nodes lie to each other, adds to the row of a pair, in the
+        order of ``Scorer``; of siblings with one place more, for nobody."""
+        roles = ("s", "h", "m") if self.kind == "siblings" else self._roles
+        device, (B, N) = self.device, (self._nodes.sentences, self.nodes + (self.kind == "siblings"))
         sentence, node = torch.arange(B, device=device)[:, None], torch.arange(N, device=device)
-        places = Places(self._nodes, sentence, dict.fromkeys(self._roles, node))
+        places = Places(self._nodes, sentence, dict.fromkeys(roles, node), {})
         lie = torch.arange(CODES, device=device)
         index = torch.zeros(len(self._bounds.tables), 3, B, N, dtype=torch.int64, device=device)
         relations = torch.zeros(len(self._bounds.tables), 3, CODES, dtype=torch.int64, device=device)
-        pairs = list(combinations(self._roles, 2))
+        pairs = list(combinations(roles, 2))
         for t, table in enumerate(self._bounds.tables):
             index[t, 0] += table.offset
             stride = table.size
@@ -113,7 +115,7 @@ class TemplateParts(Parts):
                 stride //= group.size
                 (atom, *_) = group.atoms
                 if atom.kind == "node":
-                    index[t, self._roles.index(atom.roles[0])] += stride * group.index(places)[0]
+                    index[t, roles.index(atom.roles[0])] += stride * group.index(places)[0]
                     continue
                 one, other = atom.roles
                 half, turned = CODES // 2, (one, other) not in pairs

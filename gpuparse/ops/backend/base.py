@@ -57,6 +57,7 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "eisner_topk": (None,),
     "grandsiblings": (0, 1, 2),
     "grandsiblings_argmax": (None,),
+    "grandsiblings_priced": (None,),
     "grandsiblings_sample": (None,),
     "lexical": (None,),
     "lexical_argmax": (None,),
