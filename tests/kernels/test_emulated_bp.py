@@ -61,11 +61,12 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     x = some_links(0, infinite, size)
     totals, (own, g), frozen, lengths, scores = x["totals"], x["own"], x["frozen"], x["lengths"], x["scores"]
     part = totals.clone()
-    for single_root, projective in ((True, False), (False, False), (True, True)):
-        how = projective, single_root
+    for single_root, projective, heads in ((True, False, False), (False, False, True), (True, True, False), (True, True, True)):
+        how = projective, single_root, heads
         compare(partial(bp.launch_tree, totals, own, frozen, lengths, *how, False, 0.2), schedule)
         compare(partial(bp.launch_tree_back, g, part, totals, own, frozen, lengths, *how, 0.2), schedule)
-    compare(partial(bp.launch_tree, totals, own, frozen, lengths, True, True, True, 0.0), schedule)
+    for heads in (False, True):
+        compare(partial(bp.launch_tree, totals, own, frozen, lengths, True, True, heads, True, 0.0), schedule)
     upper, lower, g_upper, g_lower = x["triples"]
     compare(partial(bp.launch_grand, totals, upper, lower, scores, frozen, lengths, False, 0.2), schedule)
     compare(
@@ -80,4 +81,22 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     odds = torch.where(totals[1] > 0, -INF, totals[0])
     compare(partial(bp.launch_children_sum, odds, scores, lengths), schedule)
     state = torch.zeros(4, dtype=torch.float64), frozen, lengths
-    compare(partial(bp.launch_settle, totals, totals.flip(1), None, *state, 0.5, True), schedule)
+    for heads in (False, True):
+        compare(partial(bp.launch_settle, totals, totals.flip(1), None, *state, 0.5, True, heads), schedule)
+
+
+@SCHEDULED
+@pytest.mark.parametrize("infinite, size", [(0.0, 1.0), (0.25, 3.0), (0.1, 400.0)])
+def test_grandparents_of_heads(infinite: float, size: float, schedule: str) -> None:
+    """By products and by logs; excluded pairs of arcs; messages that are infinite."""
+    x = some_links(1, infinite, size)
+    totals, (odds, means), scores, frozen, lengths = (x[k] for k in ("totals", "own", "scores", "frozen", "lengths"))
+    there = Graph(lengths, scores.shape[1]).links
+    odds, means = torch.where(there, odds, -INF), torch.where(there, means, 0.0)
+    if infinite:
+        odds[0, 1, 2], odds[0, 3, 4], means[0, 1, 2] = INF, INF, -INF
+    for excludes in (0, 1, 2):
+        given = totals, odds, means, scores, scores, frozen, lengths, excludes
+        compare(partial(bp.launch_grand_of_heads, *given, False, 0.2), schedule)
+    compare(partial(bp.launch_grand_of_heads, totals, odds, means, scores / 2, scores, None, lengths, 1, False, 0.0), schedule)
+    compare(partial(bp.launch_grand_of_heads, totals, odds, means, scores, scores, frozen, lengths, 0, True, 0.2), schedule)

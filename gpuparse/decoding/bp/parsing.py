@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from gpuparse.decoding.bp.belief_propagation import BeliefPropagation, Beliefs
+from gpuparse.decoding.bp.belief_propagation import BeliefPropagation, Beliefs, Variables
 from gpuparse.decoding.bp.grand import Grand
 from gpuparse.decoding.bp.graph import Factors
 from gpuparse.decoding.bp.local import Link
@@ -18,21 +18,30 @@ from gpuparse.decoding.scores import Scores
 from gpuparse.ops import EISNER, MATRIX_TREE
 
 
-def factors_of(scores: Scores, *, projective: bool = False, single_root: bool = True) -> list[Factors]:
-    """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out."""
+def factors_of(
+    scores: Scores, *, projective: bool = False, single_root: bool = True, variables: Variables = "links"
+) -> list[Factors]:
+    """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out. Where heads are
+    variables, the tree comes last: so that beliefs are those of trees, if one family sends after the other."""
     tree = (ProjectiveTree if projective else Tree)(single_root=single_root)
-    factors: list[Factors] = [tree, Link(scores.arcs)]
+    factors: list[Factors] = [Link(scores.arcs)]
     if scores.grandparents is not None:
         factors.append(Grand(scores.grandparents))
     if scores.siblings is not None:
         factors.append(ChildSequence(scores.siblings))
-    return factors
+    return [*factors, tree] if variables == "heads" else [tree, *factors]
+
+
+def _propagation(
+    scores: Scores, *, projective: bool, single_root: bool, variables: Variables = "links", **options: Any
+) -> BeliefPropagation:
+    factors = factors_of(scores, projective=projective, single_root=single_root, variables=variables)
+    return BeliefPropagation(factors, variables=variables, **options)
 
 
 def beliefs_of(scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any) -> Beliefs:
     """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``."""
-    factors = factors_of(scores, projective=projective, single_root=single_root)
-    return BeliefPropagation(factors, **options).run(scores.lengths)
+    return _propagation(scores, projective=projective, single_root=single_root, **options).run(scores.lengths)
 
 
 def best_trees(
@@ -47,8 +56,8 @@ def log_partition(
     scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any
 ) -> Float64[Tensor, " B"]:
     """The Bethe estimate of log Z; its gradient is what the factors believe of their parts."""
-    factors = factors_of(scores, projective=projective, single_root=single_root)
-    return BeliefPropagation(factors, **options).log_partition(scores.lengths)
+    propagation = _propagation(scores, projective=projective, single_root=single_root, **options)
+    return propagation.log_partition(scores.lengths)
 
 
 def squared_loss(

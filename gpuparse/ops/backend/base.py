@@ -41,6 +41,7 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "automata": (None,),
     "bp_children": (0, 1),
     "bp_grand": (0, 1),
+    "bp_grand_heads": (None,),
     "bp_grand_odds": (None,),
     "bp_settle": (None,),
     "bp_tree": (0, 1),
