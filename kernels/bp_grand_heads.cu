@@ -1,13 +1,13 @@
 // GRAND of belief propagation where heads are variables: a factor for each p -> c and the head g of p. With q the odds of
 // p -> c against what else goes with such g, it says (1 + F q) / (1 + q r) of g, and r of p -> c, the mean of F over the g
-// that go with it. Messages are log q and log r as they were last, [p, c].
+// that go with it. Messages are log q and log r as they were last, [p, c]; so much of them as is counted goes to the heads.
 #include "bp_heads.cuh"
 
 constexpr double LEAST_SHARE = 1.4901161193847656e-8;  // as in plain/bp_heads.py
-// What sums without logs take: scores up to NEAR, means up to MEDIUM, -inf only with odds up to that; odds above FAR_OFF are
-// rounded to it; a sum is at least LEAST_SUM, so that what is rounded to 0 does not count.
-constexpr double NEAR = 30., MEDIUM = 60., FAR_OFF = 300., LEAST_SUM = 1e-100;
-constexpr int MANY = 6;  // factors of a product that is surely in range
+// What sums without logs take: F up to exp(100), means up to exp(MEDIUM), F = 0 only with odds up to that; odds above FAR_OFF
+// are rounded to it; a sum is at least LEAST_SUM, so that what is rounded to 0 does not count.
+constexpr double NEAR = 2.7e43, MEDIUM = 60., FAR_OFF = 300., LEAST_SUM = 1e-100;
+constexpr int MANY = 4;  // factors of a product that is surely in range
 
 template <class V> DEVICE V plus_one(V x, bool maximise) {
   const V top = choose(x > V{}, x, V{});
@@ -29,15 +29,17 @@ DEVICE Pack odds_in_range(Pack q) {
 
 // One sentence. excludes: 1 if g = c and p -> c exclude each other, 2 if all g below p -> c do, too.
 struct Heads {
-  const double *scores, *made_of, *old_q, *old_r;
-  double *q, *r;                               // log odds and means, as they are now
+  const double *scores, *made_of;  // scores, and those that messages were made of
+  const double* factors;           // exp(scores), if these are the same and near 0; or null
+  const double *old_q, *old_r;
+  double *q, *r;                                 // log odds and means, as they are now
   double *finite, *minus, *likely, *rest, *out;  // log probabilities of heads with counts of -inf; probabilities; see below
   int N, n, excludes;
   bool maximise;
 
   DEVICE double log_probability(i64 at) const { return minus[at] > 0. ? -infinity() : finite[at]; }
   DEVICE Mask pairs(int p, int c) const {  // of the words c and on
-    return lanes_below(c, p > 0 ? n + 1 : 0) & ~lane_is(c, 0) & ~lane_is(c, p);
+    return lanes_below(c, p > 0 && p <= n ? n + 1 : 0) & ~lane_is(c, 0) & ~lane_is(c, p);
   }
   DEVICE Mask go_together(int g, int p, int c) const {
     const Mask all = pairs(p, c);
@@ -46,29 +48,24 @@ struct Heads {
     return all;
   }
   DEVICE i64 row(int g, int p) const { return ((i64)g * N + p) * N; }
+  // F, 1 where they do not go together
+  DEVICE Pack factor(int g, int p, int c, Mask both) const {
+    if (factors) return choose(both, row_pack(factors + row(g, p), c, N), splat<Pack>(1.));
+    return exp_in_range(choose(both, row_pack(scores + row(g, p), c, N), Pack{}));
+  }
 
   // Probabilities of heads, and rest [h, m]: the log of the sum over m's other heads.
   DEVICE void load(const Sums& sums) const {
     PACKS(m, N) {
       const HeadsOf heads(sums, N, m);
-      const Pack none = splat<Pack>(-infinity()), one = splat<Pack>(1.), norm = heads.norm(maximise);
-      Pack others = Pack{};  // of the greatest
-      for (int h = 0; h < N; ++h)
-        others += choose(heads.at == splat<Pack>(h), Pack{},
-                         exp_in_range(heads.weight(h) - choose(heads.second > none, heads.second, Pack{})));
-      const Mask more = heads.second > none;
-      const Pack but_first =
-          choose(more, heads.second + (maximise ? Pack{} : log_quotient(choose(more, others, one), one)) - norm, none);
-      for (int h = 0; h < N; ++h) {
+      const Pack norm = heads.norm(maximise);
+      heads.others(maximise, [&](int h, Pack others) INLINED {
         const i64 at = (i64)h * N;
-        const Pack x = heads.weight(h), left = heads.sum - heads.share(h);
-        const Mask first = heads.at == splat<Pack>(h), fits = heads.some() & ~first;
-        const Pack log_left = maximise ? Pack{} : log_quotient(choose(fits, left, one), one);
         put_pack(finite + at, m, N, heads.finite(h) - norm);
         put_pack(minus + at, m, N, heads.forbidden(h));
-        put_pack(likely + at, m, N, exp_in_range(x - norm));
-        put_pack(rest + at, m, N, choose(first | ~heads.some(), but_first, heads.most + log_left - norm));
-      }
+        put_pack(likely + at, m, N, exp_in_range(heads.weight(h) - norm));
+        put_pack(rest + at, m, N, others - norm);
+      });
     }
   }
   // out [p, c]: the log of the sum over the heads of p that exclude p -> c.
@@ -111,34 +108,34 @@ struct Heads {
     ROWS_PACKS(p, N, c, N) {
       const i64 at = (i64)p * N;
       const Mask there = pairs(p, c);
-      const Pack old = row_pack(old_r + at, c, N), none = splat<Pack>(-infinity()), one = splat<Pack>(1.);
+      const Pack old = row_pack(old_r + at, c, N), one = splat<Pack>(1.);
       const Pack old_odds = row_pack(old_q + at, c, N), o = odds_in_range(old_odds);
       Pack all = Pack{}, with = Pack{};
-      Mask forbidden = there & ~there, unfit = forbidden;
-      for (int g = 0; g <= n && p > 0; ++g) {
+      Pack least_factor = one, most_factor = one;
+      Mask forbidden = there & ~there;
+      for (int g = 0; g <= n && p > 0 && p <= n; ++g) {
         if (g == p) continue;
         const Mask both = go_together(g, p, c);
-        const Pack s = choose(both, row_pack(scores + row(g, p), c, N), Pack{});
-        const Pack F = exp_in_range(s);
+        const Pack F = factor(g, p, c, both);
         Pack before = F;
-        if (made_of != scores) {
-          const Pack t = choose(both, row_pack(made_of + row(g, p), c, N), Pack{});
-          before = exp_in_range(t);
-          unfit = unfit | ~((magnitude(t) <= splat<Pack>(NEAR)) | (t == none));
-          forbidden = forbidden | (t == none);
+        if (!factors) {
+          if (made_of != scores) before = exp_in_range(choose(both, row_pack(made_of + row(g, p), c, N), Pack{}));
+          const Pack low = choose(F < before, F, before), high = choose(F < before, before, F);
+          least_factor = choose((low > Pack{}) & (low < least_factor), low, least_factor);
+          most_factor = choose(high > most_factor, high, most_factor);
+          forbidden = forbidden | (low == Pack{});
         }
-        unfit = unfit | ~((magnitude(s) <= splat<Pack>(NEAR)) | (s == none));
-        forbidden = forbidden | (s == none);
         const Pack x = choose(both, splat<Pack>(likely[(i64)g * N + p]) / (1. + o * before), Pack{});
         all += x;
         with += x * F;
       }
       const Pack most = splat<Pack>(MEDIUM), least = splat<Pack>(LEAST_SUM);
-      unfit = unfit | (forbidden & ((old_odds > most) | (row_pack(q + at, c, N) > most)));
+      const Mask near = (least_factor >= splat<Pack>(1. / NEAR)) & (most_factor <= splat<Pack>(NEAR));
+      const Mask unfit = forbidden & ((old_odds > most) | (row_pack(q + at, c, N) > most));
       const Mask fits = there & (all > least) & (with > least);
       const Pack now = choose(fits, log_quotient(choose(fits, with, one), choose(fits, all, one)), Pack{});
       const Pack mixed = damped(old, now, share);
-      wrong |= any(there & (unfit | ~fits | ~(magnitude(mixed) <= most)));
+      wrong |= any(there & (unfit | ~near | ~fits | ~(magnitude(mixed) <= most)));
       put_pack(r + at, c, N, mixed);
     }
     return !team_reduce(wrong, Or{});
@@ -157,14 +154,14 @@ struct Heads {
         return choose(both & ~gone, splat<Pack>(finite[k]) - finite_part(own), none);
       };
       Pack most = none, best = none, all = Pack{}, with = Pack{};
-      for (int g = 0; g <= n && p > 0; ++g) {
+      for (int g = 0; g <= n && p > 0 && p <= n; ++g) {
         const Pack x = above(g), y = x + row_pack(scores + row(g, p), c, N);
         most = choose(x > most, x, most);
         best = choose((x > none) & (y > best), y, best);
       }
       const Mask some = most > none, any_of_them = best > none;
       if (!maximise)
-        for (int g = 0; g <= n && p > 0; ++g) {
+        for (int g = 0; g <= n && p > 0 && p <= n; ++g) {
           const Pack x = above(g), y = x + row_pack(scores + row(g, p), c, N);
           all += choose(x > none, exp_in_range(x - most), Pack{});
           with += choose((x > none) & any_of_them, exp_in_range(y - best), Pack{});
@@ -175,7 +172,7 @@ struct Heads {
     }
   }
   // All that is said of each head. `fast`: by products; rest and out become odds and what numbers are divided by.
-  DEVICE void collect(const Part& part, bool fast) const {
+  DEVICE void collect(const Part& part, double counted, bool fast) const {
     const Pack one = splat<Pack>(1.);
     if (fast)
       ROWS_PACKS(p, N, c, N) {
@@ -194,7 +191,7 @@ struct Heads {
         int factors = 0;
         for (int c = 0; c <= n; c += W) {
           const Mask both = go_together(g, p, c);
-          const Pack F = exp_in_range(choose(both, row_pack(scores + row(g, p), c, N), Pack{}));
+          const Pack F = factor(g, p, c, both);
           product = product * choose(both, (1. + row_pack(rest + at, c, N) * F) * row_pack(out + at, c, N), one);
           if (++factors % MANY == 0 || c + W > n) {
             sum += log_quotient(product, one);
@@ -213,7 +210,7 @@ struct Heads {
       const double low = r[k];
       double total = is_infinite(low) ? 0. : low, minuses = low == -infinity() ? 1. : 0.;
       for (int l = 0; l < W; ++l) total += lane_of(sum, l), minuses += lane_of(count, l);
-      part.finite[k] = total;
+      part.finite[k] = counted * total;
       part.minus[k] = minuses;
       part.plus[k] = 0.;
     }
@@ -224,16 +221,18 @@ struct Heads {
 // five squares.
 template <class In>
 KERNEL bp_grand_heads(const double* totals, const double* odds, const double* means, const double* made_of,
-                      const double* scores, const bool* frozen, const i64* lengths, double* new_odds, double* new_means,
-                      double* parts, double* work, i64 work_size, double share, int excludes, int maximise, int B, int N) {
+                      const double* scores, const double* factors, const bool* frozen, const i64* lengths, double* new_odds, double* new_means,
+                      double* parts, double* work, i64 work_size, double share, double counted, int excludes, int maximise,
+                      int B, int N) {
   const i64 square = (i64)N * N, cube = square * N;
   double* room = work + SLOT * work_size;
   SENTENCES(b, B) {
     const bool still = frozen && frozen[b];
     const Sums sums(totals, b, B, square);
-    const Heads heads{scores + b * cube, made_of + b * cube, odds + b * square, means + b * square, new_odds + b * square,
-                      new_means + b * square, room, room + square, room + 2 * square, room + 3 * square, room + 4 * square,
-                      N, words_in(lengths, b, N), excludes, maximise != 0};
+    const Heads heads{scores + b * cube, made_of + b * cube, factors ? factors + b * cube : factors, odds + b * square,
+                      means + b * square, new_odds + b * square, new_means + b * square, room, room + square,
+                      room + 2 * square, room + 3 * square, room + 4 * square, N, words_in(lengths, b, N), excludes,
+                      maximise != 0};
     BARRIER();
     heads.load(sums);
     BARRIER();
@@ -249,7 +248,7 @@ KERNEL bp_grand_heads(const double* totals, const double* odds, const double* me
       heads.safe_mean(share);
     }
     BARRIER();
-    heads.collect(Part(parts, b, B, square), fast);
+    heads.collect(Part(parts, b, B, square), counted, fast);
   }
 }
 

@@ -61,7 +61,12 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     x = some_links(0, infinite, size)
     totals, (own, g), frozen, lengths, scores = x["totals"], x["own"], x["frozen"], x["lengths"], x["scores"]
     part = totals.clone()
-    for single_root, projective, heads in ((True, False, False), (False, False, True), (True, True, False), (True, True, True)):
+    for single_root, projective, heads in (
+        (True, False, False),
+        (False, False, True),
+        (True, True, False),
+        (True, True, True),
+    ):
         how = projective, single_root, heads
         compare(partial(bp.launch_tree, totals, own, frozen, lengths, *how, False, 0.2), schedule)
         compare(partial(bp.launch_tree_back, g, part, totals, own, frozen, lengths, *how, 0.2), schedule)
@@ -95,8 +100,20 @@ def test_grandparents_of_heads(infinite: float, size: float, schedule: str) -> N
     odds, means = torch.where(there, odds, -INF), torch.where(there, means, 0.0)
     if infinite:
         odds[0, 1, 2], odds[0, 3, 4], means[0, 1, 2] = INF, INF, -INF
+    for maximise in (False, True):
+        compare(lambda backend, maximise=maximise: [bp.launch_head_odds(totals, lengths, maximise, backend)], schedule)
     for excludes in (0, 1, 2):
-        given = totals, odds, means, scores, scores, frozen, lengths, excludes
-        compare(partial(bp.launch_grand_of_heads, *given, False, 0.2), schedule)
-    compare(partial(bp.launch_grand_of_heads, totals, odds, means, scores / 2, scores, None, lengths, 1, False, 0.0), schedule)
-    compare(partial(bp.launch_grand_of_heads, totals, odds, means, scores, scores, frozen, lengths, 0, True, 0.2), schedule)
+        given = totals, odds, means, scores, scores, None if excludes else scores.exp(), frozen, lengths, excludes
+        compare(partial(bp.launch_grand_of_heads, *given, False, 0.2, 0.5), schedule)
+    compare(
+        partial(
+            bp.launch_grand_of_heads, totals, odds, means, scores / 2, scores, None, None, lengths, 1, False, 0.0, 1.0
+        ),
+        schedule,
+    )
+    compare(
+        partial(
+            bp.launch_grand_of_heads, totals, odds, means, scores, scores, None, frozen, lengths, 0, True, 0.2, 1.0
+        ),
+        schedule,
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gpuparse import ops
 from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Odds, Sent, Values
+from gpuparse.decoding.bp.options import is_a
 from gpuparse.decoding.parts import DenseParts, Kind, Parts, legal_triples
 from gpuparse.ops.plain import bp_heads
 from gpuparse.ops.plain.links import join, pair_log_z, pair_message
@@ -24,7 +27,13 @@ def dense(parts: Tensor | Parts, kind: Kind) -> Float[Tensor, "B N N N"]:
 
 
 class Grand(Factors):
-    """GRAND: ``grandparents[b, g, p, c]`` scores the links g -> p and p -> c: a tensor [B, N, N, N] or ``Parts``.
+    """GRAND: scores of the links g -> p and p -> c.
+
+    Args:
+        grandparents: ``grandparents[b, g, p, c]``: a tensor [B, N, N, N] or ``Parts``.
+        counted: where heads are variables, how much of a factor's entropy counts, above 0 and up to 1. All of it does in
+            Bethe's free energy, which is right on graphs without cycles. Beside TREE, which joins the same words, less
+            of it comes nearer to the truth: as in tree-reweighted propagation (Wainwright, Jaakkola and Willsky 2005).
 
     Messages: to g -> p and to p -> c, both at [B, g, p, c]. Where heads are variables, see ``GrandOfHeads``.
 
@@ -36,11 +45,14 @@ class Grand(Factors):
         25.0
     """
 
-    def __init__(self, grandparents: Tensor | Parts) -> None:
+    def __init__(self, grandparents: Tensor | Parts, *, counted: float = 1.0) -> None:
         self.scores: Tensor = dense(grandparents, "grandparents")
+        if not is_a(counted, Real) or not 0 < counted <= 1:
+            raise ValueError(f"counted must be a number above 0 and up to 1, got {counted!r}")
+        self.counted = float(counted)
 
     def of_heads(self) -> GrandOfHeads:
-        return GrandOfHeads(self.scores)
+        return GrandOfHeads(self.scores, self.counted)
 
     def prepare(self, graph: Graph) -> Grand:
         return self.masked(legal_triples("grandparents", graph.lengths, graph.nodes))
@@ -91,6 +103,9 @@ class GrandOfHeads(Factors):
     nothing: in the free energy a pair's entropy stands beside that of the same pair without scores, whose values
     exclude each other too, rather than of two that do not know each other.
 
+    If a share of its entropy is ``counted``, scores and messages are those of F ** (1 / share), and the share of what
+    comes of them is said.
+
     Messages are made of two numbers each: log-odds of p -> c as they were heard, and what was said of p -> c, [B, p, c].
     The third tensor are the scores that they were made with.
     """
@@ -98,13 +113,15 @@ class GrandOfHeads(Factors):
     knows_heads = True
     hears_itself = True
 
-    def __init__(self, grandparents: Float[Tensor, "B N N N"]) -> None:
+    def __init__(self, grandparents: Float[Tensor, "B N N N"], counted: float) -> None:
         self.scores: Tensor = grandparents
+        self.counted = counted
 
     def prepare(self, graph: Graph) -> GrandOfHeads:
         read = legal_triples("grandparents", graph.lengths, graph.nodes)
         out = bp_heads.excluded(graph)
-        return self.masked(read if out is None else read & ~out)
+        made = self.masked(read if out is None else read & ~out)
+        return made if self.counted == 1 else made.temper(1 / self.counted)
 
     def first(self, graph: Graph, damping: float) -> Messages:
         none = graph.zeros().links
@@ -115,7 +132,7 @@ class GrandOfHeads(Factors):
 
     def collect(self, messages: Messages, graph: Graph) -> Values:
         odds, lower, scores = messages
-        return Values(join(*bp_heads.collect(odds, lower, scores, graph)))
+        return Values(join(*bp_heads.collect(odds, lower, scores, self.counted, graph)))
 
     def hear(self, totals: list[Values], own: Messages, graph: Graph) -> Messages:
         """Weights of the heads of p at [B, g, p, c], log-odds of p -> c, and what was said of it."""
@@ -125,7 +142,8 @@ class GrandOfHeads(Factors):
 
     def send(self, given: Given, graph: Graph) -> Sent:
         totals, (odds, lower, made_of), frozen, damping = given
-        now = made_of, self.scores, frozen, graph.lengths, graph, damping
+        near = self.moderate() if made_of is self.scores else None
+        now = made_of, self.scores, frozen, graph.lengths, graph, damping, self.counted, near
         odds, lower, part = ops.bp.grand_of_heads(totals, odds, lower, *now)
         return (odds, lower, self.scores), part
 
@@ -135,4 +153,7 @@ class GrandOfHeads(Factors):
 
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         above, odds, lower = incoming
-        return bp_heads.log_z(above, odds, lower, self.scores, graph)
+        return self.counted * bp_heads.log_z(above, odds, lower, self.scores, graph)
+
+    def beliefs(self, incoming: Messages, graph: Graph) -> Tensor:
+        return super().beliefs(incoming, graph) / self.counted  # (log Z is of scores / counted)

@@ -208,7 +208,11 @@ class Factors(ABC):
         scores = self.scores
         if scores is None:
             both = ratio(incoming[0], -self.propagate(incoming, graph)[0])
-            return torch.exp(both - graph.sum(both, 1)[:, None].nan_to_num(neginf=0.0)) if self.knows_heads else both.sigmoid()
+            return (
+                torch.exp(both - graph.sum(both, 1)[:, None].nan_to_num(neginf=0.0))
+                if self.knows_heads
+                else both.sigmoid()
+            )
         again = torch.is_grad_enabled() and (scores.requires_grad or any(q.requires_grad for q in incoming))
         with torch.inference_mode(False), torch.enable_grad():
             if not again:  # (in inference mode nothing that is there already can have a derivative)

@@ -17,6 +17,9 @@ from gpuparse.decoding.bp.tree import ProjectiveTree, Tree
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import EISNER, MATRIX_TREE
 
+COUNTED = 0.5
+"""Of GRAND beside TREE, where heads are variables: chosen on Hungarian, by the search error of projective trees."""
+
 
 def factors_of(
     scores: Scores, *, projective: bool = False, single_root: bool = True, variables: Variables = "links"
@@ -26,7 +29,7 @@ def factors_of(
     tree = (ProjectiveTree if projective else Tree)(single_root=single_root)
     factors: list[Factors] = [Link(scores.arcs)]
     if scores.grandparents is not None:
-        factors.append(Grand(scores.grandparents))
+        factors.append(Grand(scores.grandparents, counted=COUNTED if variables == "heads" else 1.0))
     if scores.siblings is not None:
         factors.append(ChildSequence(scores.siblings))
     return [*factors, tree] if variables == "heads" else [tree, *factors]

@@ -43,6 +43,7 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "bp_grand": (0, 1),
     "bp_grand_heads": (None,),
     "bp_grand_odds": (None,),
+    "bp_heads": (None,),
     "bp_settle": (None,),
     "bp_tree": (0, 1),
     "chain": (0, 1, 2),

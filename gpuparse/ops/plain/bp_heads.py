@@ -119,17 +119,23 @@ def log_z(
     scores: Float[Tensor, "B N N N"],
     graph: Graph,
 ) -> Float[Tensor, " B"]:
-    """Log of the mean of F over what was said of it, all factors together: 0 once messages do not change."""
+    """Log of the mean of F over what was said of it, all factors together: 0 once messages do not change, if they were
+    not mixed with old ones."""
     x = torch.where(graph.links[..., None], above + said_above(odds, lower, scores, graph), NEG_INF)
     return torch.where(_pairs(graph), graph.sum(x, 1), 0.0).flatten(1).sum(1)
 
 
 def collect(
-    odds: Float[Tensor, "B N N"], lower: Float[Tensor, "B N N"], scores: Float[Tensor, "B N N N"], graph: Graph
+    odds: Float[Tensor, "B N N"],
+    lower: Float[Tensor, "B N N"],
+    scores: Float[Tensor, "B N N N"],
+    counted: float,
+    graph: Graph,
 ) -> Float[Tensor, "3 B N N"]:
-    """All that GRAND says of each head."""
+    """All that GRAND says of each head, so much of it as is counted."""
     up, low = parted(said_above(odds, lower, scores, graph)), parted(lower)
-    return torch.stack([a.sum(3) + b for a, b in zip(up, low, strict=True)])
+    finite, minus, plus = (a.sum(3) + b for a, b in zip(up, low, strict=True))
+    return torch.stack([finite if counted == 1 else counted * finite, minus, plus])
 
 
 def grand(
@@ -140,10 +146,11 @@ def grand(
     scores: Float[Tensor, "B N N N"],
     frozen: Bool[Tensor, " B"] | None,
     share: float,
+    counted: float,
     graph: Graph,
 ) -> tuple[Float[Tensor, "B N N"], Float[Tensor, "B N N"], Float[Tensor, "3 B N N"]]:
     """New messages of GRAND, the numbers that they are made of, and all it says of each head."""
     above, now = hear(weights, odds, lower, made_of, graph)
     below = say_below(above, scores, graph)
     now, below = (freeze(a, damp(a, b, share), frozen) for a, b in ((odds, now), (lower, below)))
-    return now, below, collect(now, below, scores, graph)
+    return now, below, collect(now, below, scores, counted, graph)

@@ -120,9 +120,7 @@ def escape(q: Float[Tensor, "B N N"], graph: Graph, single_root: bool) -> Float[
     return torch.cat(parts)[torch.cat(places).argsort()]
 
 
-def to_heads(
-    rest: Float[Tensor, "B N N"], odds: Float[Tensor, "B N N"], graph: Graph
-) -> Float[Tensor, "B N N"]:
+def to_heads(rest: Float[Tensor, "B N N"], odds: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"]:
     """Messages about heads as variables, by the sums over all trees with each of them, without its own weight: divided
     by the sum over all that is not demanded."""
     w = torch.where((odds == torch.inf) | (rest == NEG_INF), NEG_INF, odds + torch.where(rest == NEG_INF, 0.0, rest))

@@ -238,9 +238,7 @@ def test_crossings_do_not_run_away(tree: type[bp.Tree], exact: type[gp.Projectiv
 @pytest.mark.parametrize("infinite", [0.0, 0.3])
 @pytest.mark.parametrize("single_root", [True, False])
 @pytest.mark.parametrize("kind", [bp.Tree, bp.ProjectiveTree])
-def test_messages_of_trees(
-    kind: type[bp.Tree], single_root: bool, infinite: float, maximise: bool, path: Path
-) -> None:
+def test_messages_of_trees(kind: type[bp.Tree], single_root: bool, infinite: float, maximise: bool, path: Path) -> None:
     """Of a head what the trees with it weigh, but for its own weight: they differ as the sums do."""
     lengths = torch.tensor([4, 1, 3, 2])
     graph = Graph(lengths, 5, 0, maximise, heads=True)
