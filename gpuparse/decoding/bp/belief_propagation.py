@@ -17,7 +17,7 @@ from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Odds
 from gpuparse.decoding.bp.messages import Heard, Total, are_same, send
 from gpuparse.decoding.bp.options import as_factors, as_temperatures, is_a
 from gpuparse.decoding.bp.tree import Tree
-from gpuparse.ops.bp import settle, takes
+from gpuparse.ops.bp import settle
 from gpuparse.ops.plain.links import join
 from gpuparse.ops.plain.semiring import NEG_INF
 from gpuparse.structures.trees import Lengths, as_lengths_up_to, can_validate
@@ -117,9 +117,8 @@ class BeliefPropagation:
             more of them than iterations. With a last one other than 1, beliefs and log Z are those of F ** (1 / T).
         variables: "links": every link is one, true or false. "heads": the head of a word is one, with a value for each
             node (footnote 4), so that a word has one head whatever the factors are, and none of them has to say so.
-            NOCROSS does not run away then. GRAND is one factor for each p -> c and the head of p: what it says of p -> c
-            is the mean over the heads of p that go with it, and it takes account of what TREE or PTREE rules out. Where
-            the other families are concerned (and TREE), beliefs are the same with both.
+            NOCROSS does not run away then, and GRAND is one factor for each p -> c and the head of p, which knows what
+            TREE or PTREE rules out. By the other families beliefs are the same with both, once they have converged.
         recompute: a gradient through the iterations computes each of them once more, and only messages are kept: about
             a tenth of the memory, for half as much time again.
 
@@ -309,17 +308,15 @@ class _Propagation:
         if not are_same(sent[1], self.parts):
             self.total = Total.add(sent[1], self.graph)
         self.messages, self.parts, self.heard = sent
-        of_heads = self.graph.heads and not self.graph.maximise and takes(before.links, "bp_settle")
         self.residuals, self.converged, self.iterations = settle(
-            (before if of_heads else before.odds).links.detach(),
-            (self.total if of_heads else self.total.odds).links.detach(),
+            before.odds.links.detach(),
+            self.total.odds.links.detach(),
             _change_of_tags(before, self.total),
             self.residuals,
             self.converged,
             self.iterations,
             float(settings.tolerance),
             may_stop,
-            of_heads,
         )
 
     def _send(

@@ -31,9 +31,9 @@ class Grand(Factors):
 
     Args:
         grandparents: ``grandparents[b, g, p, c]``: a tensor [B, N, N, N] or ``Parts``.
-        counted: where heads are variables, how much of a factor's entropy counts, above 0 and up to 1. All of it does in
-            Bethe's free energy, which is right on graphs without cycles. Beside TREE, which joins the same words, less
-            of it comes nearer to the truth: as in tree-reweighted propagation (Wainwright, Jaakkola and Willsky 2005).
+        counted: where heads are variables, how much of a factor's entropy counts, above 0 and up to 1. All of it does
+            in Bethe's free energy, which is right on graphs without cycles. Beside TREE, which joins the same words,
+            less of it comes nearer to the truth, as in tree-reweighted propagation (Wainwright et al. 2005).
 
     Messages: to g -> p and to p -> c, both at [B, g, p, c]. Where heads are variables, see ``GrandOfHeads``.
 
@@ -106,7 +106,7 @@ class GrandOfHeads(Factors):
     If a share of its entropy is ``counted``, scores and messages are those of F ** (1 / share), and the share of what
     comes of them is said.
 
-    Messages are made of two numbers each: log-odds of p -> c as they were heard, and what was said of p -> c, [B, p, c].
+    Messages are made of two numbers each, [B, p, c]: log-odds of p -> c as they were heard, and what was said of it.
     The third tensor are the scores that they were made with.
     """
 

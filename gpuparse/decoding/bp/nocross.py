@@ -21,9 +21,9 @@ class NoCross(ThirdNode):
 
     Every word is in as many of these factors as there are other words, and each demands its one head once more. Where
     links are the variables, beliefs therefore run away within a few iterations, even if all scores are 0. Where heads
-    are (``variables="heads"``), nothing has to be demanded: scores of 0 say nothing, nor do any beside PTREE. With ``exactly_one=False`` messages
-    about links leave it to TREE or EXACTLY1: what they say of heads i -> j is only how these differ, given how likely
-    each link to l is. Log Z has the mean of each factor over independent heads.
+    are (``variables="heads"``), nothing has to be demanded: scores of 0 say nothing, nor do any beside PTREE. With
+    ``exactly_one=False`` messages about links leave it to TREE or EXACTLY1: what they say of heads i -> j is only how
+    these differ, given how likely each link to l is. Log Z has the mean of each factor over independent heads.
 
     Messages [B, i, j, l]: to i -> j from the factor of j and l. Every sum is one of terms above 0, so the partial sums
     are taken outward from j rather than as differences.

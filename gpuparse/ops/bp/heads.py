@@ -49,7 +49,8 @@ def launch_grand_of_heads(
 
 _op = define(
     "bp_grand_heads(Tensor totals, Tensor odds, Tensor means, Tensor made_of, Tensor scores, Tensor? factors, "
-    "Tensor? frozen, Tensor lengths, int excludes, bool maximise, float share, float counted) -> (Tensor, Tensor, Tensor)",
+    "Tensor? frozen, Tensor lengths, int excludes, bool maximise, float share, float counted) "
+    "-> (Tensor, Tensor, Tensor)",
     launch_grand_of_heads,
     like(1, 2, 0),
 )
@@ -82,8 +83,8 @@ def grand_of_heads(
     counted: float = 1.0,
     factors: Triples | None = None,
 ) -> tuple[Links, Links, Totals]:
-    """GRAND: the numbers that new messages are made of, and their part, so much of it as is ``counted``. ``factors`` are
-    exp(scores), where they are known. By plain torch where there is a gradient."""
+    """GRAND: the numbers that new messages are made of, and their part, so much of it as is ``counted``. ``factors``:
+    exp(scores), if no score is further from 0 than 100. By plain torch where there is a gradient."""
     given = totals, odds, means, made_of, scores
     again = torch.is_grad_enabled() and any(x.requires_grad for x in given)
     if again or not takes(totals, "bp_grand_heads"):

@@ -21,13 +21,12 @@ def launch_settle(
     iterations: Tensor,
     tolerance: float,
     may_stop: bool,
-    heads: bool = False,
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run bp_settle.cu."""
     found = torch.empty_like(residuals), torch.empty_like(converged), torch.empty_like(iterations)
     args = [before, after, others, residuals, converged, iterations, *found]
-    flags = float(tolerance), int(may_stop), int(heads)
+    flags = float(tolerance), int(may_stop)
     run_kernel("bp_settle", None, args, flags, doubles=lambda *_: 0, work=1, backend=backend)
     return found
 
@@ -50,7 +49,7 @@ def _plain(
 
 _op = define(
     "bp_settle(Tensor before, Tensor after, Tensor? others, Tensor residuals, Tensor converged, Tensor iterations, "
-    "float tolerance, bool may_stop, bool heads) -> (Tensor, Tensor, Tensor)",
+    "float tolerance, bool may_stop) -> (Tensor, Tensor, Tensor)",
     launch_settle,
     like(3, 4, 5),
 )
@@ -65,10 +64,8 @@ def settle(
     iterations: Int64[Tensor, " B"],
     tolerance: float,
     may_stop: bool,
-    heads: bool = False,
 ) -> tuple[Float64[Tensor, " B"], Bool[Tensor, " B"], Int64[Tensor, " B"]]:
     """Residuals, whether sentences have converged, and their iterations, after one more; ``others``: how much the
-    beliefs about other variables than links have changed. ``heads``: messages are log weights of heads as variables;
-    for kernels alone."""
+    beliefs about other variables than links have changed."""
     given = before, after, others, residuals, converged, iterations, tolerance, may_stop
-    return _op(*given, heads) if takes(before, "bp_settle") else _plain(*given)
+    return _op(*given) if takes(before, "bp_settle") else _plain(*given)

@@ -116,6 +116,6 @@ def tree(
     maximise: bool,
     share: float,
 ) -> tuple[Links, Totals]:
-    """TREE or PTREE: new messages and their part. Of max-product PTREE only (``takes_tree``). ``heads``: messages are log
-    weights of heads as variables (``plain/bp_heads.py``)."""
+    """TREE or PTREE: new messages and their part. Of max-product PTREE only (``takes_tree``). ``heads``: messages are
+    log weights of heads as variables (``plain/bp_heads.py``)."""
     return _op(totals, own, frozen, lengths, projective, single_root, heads, maximise, share)

@@ -15,13 +15,13 @@ from gpuparse.ops.plain.links import Graph, damp, freeze, join, parted, ratio
 from gpuparse.ops.plain.semiring import NEG_INF
 
 LEAST_SHARE = 2.0**-26
-"""So many of the trees without an arc are at least taken to have heads that go with the arc: what is left of a difference
+"""Of the trees without an arc, at least so many are taken to have heads that go with it: what is left of a difference
 has half of its bits then."""
 
 
 def head_weights(totals: Float[Tensor, "3 B N N"], graph: Graph) -> tuple[Float[Tensor, "3 B N N"], Tensor]:
-    """Log probabilities of heads, with counts of -inf (none of +inf: what is demanded forbids all else); and the logs of
-    what they were divided by [B, N], 0 where there is nothing."""
+    """Log probabilities of heads, with counts of -inf (none of +inf: what is demanded forbids all else); and the logs
+    of what they were divided by [B, N], 0 where there is nothing."""
     finite, minus, plus = totals.unbind()
     minus = minus + plus.sum(1, keepdim=True) - plus
     norm = graph.sum(finite.masked_fill(minus > 0, NEG_INF), 1)

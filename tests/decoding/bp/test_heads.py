@@ -41,7 +41,7 @@ def choices(n: int) -> Tensor:
 def check(
     found: belief_propagation.Beliefs, b: int, heads: Tensor, weights: Tensor, mode: str, sure: bool = False
 ) -> None:
-    """Beliefs about links, and log Z, by all assignments. ``sure``: as probabilities, for nothing else has to settle."""
+    """Beliefs about links, and log Z, by all assignments. ``sure``: as probabilities, nothing else having settled."""
     add = torch.logsumexp if mode == "sum" else torch.amax
 
     def total(x: Tensor) -> Tensor:
@@ -384,7 +384,7 @@ def test_no_head_at_all() -> None:
 
 def test_what_is_demanded() -> None:
     """A factor of links leaves one head: all others are forbidden, in log Z as well."""
-    arcs, pairs = normal(9, (1, 4, 4), (1, 2))
+    (arcs,) = normal(9, (1, 4, 4))
     links = torch.tensor([[[0, 1, 0, 2], [0, 2, 0, 3]]])
     arcs[0, [2, 3], 1] = NEG_INF  # 1 is under the root, so that neither 2 is nor 3
     found = run([bp.Link(arcs), bp.Nand(links[:, :1]), bp.Nand(links[:, 1:])], iterations=10)
