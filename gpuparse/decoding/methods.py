@@ -356,6 +356,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
             **dict.fromkeys(
                 ("iterations", "tolerance", "damping", "schedule", "variables"), Option("as of BeliefPropagation")
             ),
+            "counted": Option("how much of GRAND's entropy counts where heads are variables, up to 1"),
             "time_limit": Option('seconds for each tree with a forbidden pair, which "ilp" replaces', _seconds),
         },
     ),

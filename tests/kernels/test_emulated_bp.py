@@ -61,13 +61,7 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     x = some_links(0, infinite, size)
     totals, (own, g), frozen, lengths, scores = x["totals"], x["own"], x["frozen"], x["lengths"], x["scores"]
     part = totals.clone()
-    for single_root, projective, heads in (
-        (True, False, False),
-        (False, False, True),
-        (True, True, False),
-        (True, True, True),
-    ):
-        how = projective, single_root, heads
+    for how in ((False, True, False), (False, False, True), (True, True, False), (True, True, True)):
         compare(partial(bp.launch_tree, totals, own, frozen, lengths, *how, False, 0.2), schedule)
         compare(partial(bp.launch_tree_back, g, part, totals, own, frozen, lengths, *how, 0.2), schedule)
     for heads in (False, True):
@@ -86,8 +80,7 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     odds = torch.where(totals[1] > 0, -INF, totals[0])
     compare(partial(bp.launch_children_sum, odds, scores, lengths), schedule)
     state = torch.zeros(4, dtype=torch.float64), frozen, lengths
-    for heads in (False, True):
-        compare(partial(bp.launch_settle, totals, totals.flip(1), None, *state, 0.5, True, heads), schedule)
+    compare(partial(bp.launch_settle, totals, totals.flip(1), None, *state, 0.5, True), schedule)
 
 
 @SCHEDULED
@@ -103,17 +96,10 @@ def test_grandparents_of_heads(infinite: float, size: float, schedule: str) -> N
     for maximise in (False, True):
         compare(lambda backend, maximise=maximise: [bp.launch_head_odds(totals, lengths, maximise, backend)], schedule)
     for excludes in (0, 1, 2):
-        given = totals, odds, means, scores, scores, None if excludes else scores.exp(), frozen, lengths, excludes
+        near = None if excludes or infinite else scores.exp()
+        given = totals, odds, means, scores, scores, near, frozen, lengths, excludes
         compare(partial(bp.launch_grand_of_heads, *given, False, 0.2, 0.5), schedule)
-    compare(
-        partial(
-            bp.launch_grand_of_heads, totals, odds, means, scores / 2, scores, None, None, lengths, 1, False, 0.0, 1.0
-        ),
-        schedule,
-    )
-    compare(
-        partial(
-            bp.launch_grand_of_heads, totals, odds, means, scores, scores, None, frozen, lengths, 0, True, 0.2, 1.0
-        ),
-        schedule,
-    )
+    changed = totals, odds, means, scores / 2, scores, None, None, lengths, 1
+    compare(partial(bp.launch_grand_of_heads, *changed, False, 0.0, 1.0), schedule)
+    best = totals, odds, means, scores, scores, None, frozen, lengths, 0
+    compare(partial(bp.launch_grand_of_heads, *best, True, 0.2, 1.0), schedule)

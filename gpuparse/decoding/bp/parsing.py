@@ -18,32 +18,45 @@ from gpuparse.decoding.scores import Scores
 from gpuparse.ops import EISNER, MATRIX_TREE
 
 COUNTED = 0.5
-"""Of GRAND beside TREE, where heads are variables: chosen on Hungarian, by the search error of projective trees."""
+"""How much of GRAND's entropy counts beside TREE, where heads are variables: chosen by the search error of a parser of
+Hungarian, projective trees. Scores of pairs that were learned have much in common; of random ones all should count."""
 
 
 def factors_of(
-    scores: Scores, *, projective: bool = False, single_root: bool = True, variables: Variables = "links"
+    scores: Scores,
+    *,
+    projective: bool = False,
+    single_root: bool = True,
+    variables: Variables = "links",
+    counted: float = COUNTED,
 ) -> list[Factors]:
     """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out. Where heads are
     variables, the tree comes last: so that beliefs are those of trees, if one family sends after the other."""
     tree = (ProjectiveTree if projective else Tree)(single_root=single_root)
     factors: list[Factors] = [Link(scores.arcs)]
     if scores.grandparents is not None:
-        factors.append(Grand(scores.grandparents, counted=COUNTED if variables == "heads" else 1.0))
+        factors.append(Grand(scores.grandparents, counted=counted))
     if scores.siblings is not None:
         factors.append(ChildSequence(scores.siblings))
     return [*factors, tree] if variables == "heads" else [tree, *factors]
 
 
 def _propagation(
-    scores: Scores, *, projective: bool, single_root: bool, variables: Variables = "links", **options: Any
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    variables: Variables = "links",
+    counted: float = COUNTED,
+    **options: Any,
 ) -> BeliefPropagation:
-    factors = factors_of(scores, projective=projective, single_root=single_root, variables=variables)
+    trees = {"projective": projective, "single_root": single_root}
+    factors = factors_of(scores, **trees, variables=variables, counted=counted)
     return BeliefPropagation(factors, variables=variables, **options)
 
 
 def beliefs_of(scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any) -> Beliefs:
-    """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``."""
+    """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``, and ``counted`` of GRAND."""
     return _propagation(scores, projective=projective, single_root=single_root, **options).run(scores.lengths)
 
 
