@@ -2,8 +2,8 @@
 
 speed: runtime by sentence length of BP against exact programs (their Figures 2 and 3), of one iteration, of decoding.
 search: how far BP's trees of least risk are from the exact ones, by iteration (Figure 4), with a parser trained on the
-English treebank; by links as variables and by heads. accuracy: factors added one after the other, and weaker constraints (Tables 2 and 3); parsers that
-were measured before, in bench/results/bp, are not trained again.
+English treebank; by links as variables and by heads. accuracy: factors added one after the other, and weaker
+constraints (Tables 2 and 3); parsers that were measured before, in bench/results/bp, are not trained again.
 """
 
 from __future__ import annotations

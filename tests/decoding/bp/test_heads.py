@@ -286,10 +286,12 @@ def test_gradient_of_trees(kind: type[bp.Tree], single_root: bool, size: float, 
     torch.testing.assert_close(found[0], found[1], atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("damping", [0.0, 0.4])
+@pytest.mark.parametrize("damping, counted", [(0.0, 1.0), (0.4, 0.5)])
 @pytest.mark.parametrize("projective", [None, False, True])
 @pytest.mark.parametrize("arcs, pairs", [(1.0, 1.0), (30.0, 5.0), (300.0, 50.0), (1e4, 1e4)])
-def test_kernel_of_grandparents(arcs: float, pairs: float, projective: bool | None, damping: float) -> None:
+def test_kernel_of_grandparents(
+    arcs: float, pairs: float, projective: bool | None, damping: float, counted: float
+) -> None:
     """By products, by logs and in plain torch; pairs and links are forbidden, and sentences have a single word."""
     B, n = 6, 19
     links, grand = normal(3, (B, n + 1, n + 1), (B, *[n + 1] * 3))
@@ -303,7 +305,8 @@ def test_kernel_of_grandparents(arcs: float, pairs: float, projective: bool | No
     for path, schedule in product((nullcontext, plain_torch), ("serial", "parallel")):
         with path(), torch.no_grad():
             settings: dict[str, Any] = {"schedule": schedule, "damping": damping, "tolerance": 0.0, "iterations": 4}
-            found.append(run([bp.Link(links), bp.Grand(grand), *trees], lengths, **settings))
+            families = [bp.Link(links), bp.Grand(grand, counted=counted), *trees]
+            found.append(run(families, lengths, **settings))
     for one, other in zip(found[:2], found[2:], strict=True):
         # differences of probabilities keep half of their bits at least
         torch.testing.assert_close(one.links, other.links, atol=1e-7 if trees else 1e-10, rtol=0)
@@ -332,12 +335,13 @@ def test_gradcheck_through_the_iterations(tree: bp.Factors | None) -> None:
     assert torch.autograd.gradgradcheck(lambda t: along(t)[0], (t,))
 
 
+@pytest.mark.parametrize("counted", [1.0, 0.5])
 @pytest.mark.parametrize("tree", [bp.Tree(), bp.ProjectiveTree()])
-def test_bethe_gradient_is_the_factor_beliefs(tree: bp.Factors) -> None:
+def test_bethe_gradient_is_the_factor_beliefs(tree: bp.Factors, counted: float) -> None:
     """With messages as constants, and through them all: at a fixed point the free energy is stationary."""
     lengths = torch.tensor([4, 3, 2])
     leaves = [(0.5 * x).requires_grad_() for x in normal(2, (3, 5, 5), (3, 5, 5, 5), (3, 5, 5, 5))]
-    factors = [bp.Link(leaves[0]), bp.Grand(leaves[1]), bp.ChildSequence(leaves[2]), tree]
+    factors = [bp.Link(leaves[0]), bp.Grand(leaves[1], counted=counted), bp.ChildSequence(leaves[2]), tree]
     settings = bp.BeliefPropagation(factors, variables="heads", iterations=300, tolerance=1e-13, damping=0.3)
     found = settings.run(lengths)
     assert found.converged.all()
@@ -394,6 +398,29 @@ def test_what_is_demanded() -> None:
     check(found, 0, heads[weights > NEG_INF], weights[weights > NEG_INF], "sum")
 
 
+@pytest.mark.parametrize("projective", [False, True])
+def test_decoding(projective: bool) -> None:
+    """Heads are the variables unless links are asked for."""
+    arcs, pairs = normal(3, (6, 7, 7), (6, 7, 7, 7))
+    scores = gp.Scores(arcs, grandparents=pairs)
+    how: dict[str, Any] = {"projective": projective, "iterations": 4, "tolerance": 0.0}
+    tree = bp.ProjectiveTree() if projective else bp.Tree()
+    residuals = []
+    for given in ({}, {"variables": "heads", "counted": 1.0}, {"variables": "links"}):
+        residuals.append(gp.decode(scores, "bp", **how, **given).stats["residual"])
+        grand = bp.Grand(pairs, counted=given.get("counted", 0.5))
+        heads = given.get("variables") != "links"
+        factors = [bp.Link(arcs), grand, tree] if heads else [tree, bp.Link(arcs), grand]
+        variables = "heads" if heads else "links"
+        settings = bp.BeliefPropagation(factors, iterations=4, tolerance=0.0, schedule="serial", variables=variables)
+        with torch.no_grad():
+            torch.testing.assert_close(residuals[-1], settings.run().residuals, atol=1e-12, rtol=0)
+    assert not torch.equal(residuals[0], residuals[1]) and not torch.equal(residuals[1], residuals[2])
+
+
 def test_errors() -> None:
+    for wrong in (0, 1.5, "1", float("nan")):
+        with pytest.raises(ValueError, match=r"^counted must be a number above 0 and up to 1, got "):
+            bp.Grand(torch.zeros(1, 3, 3, 3), counted=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r'^variables must be "links" or "heads", got .words.$'):
         bp.BeliefPropagation([bp.Tree()], variables="words")  # type: ignore[arg-type]
