@@ -47,6 +47,9 @@ struct Heads {
     if (excludes == 2) return g > p ? all & lanes_below(c, g) : all & ~lanes_below(c, g + 1);
     return all;
   }
+  // the c that may go with g -> p: from a whole pack on, and up to
+  DEVICE int first(int g, int p) const { return excludes == 2 && g < p ? (g + 1) / W * W : 0; }
+  DEVICE int last(int g, int p) const { return excludes == 2 && g > p ? g - 1 : n; }
   DEVICE i64 row(int g, int p) const { return ((i64)g * N + p) * N; }
   // F, 1 where they do not go together
   DEVICE Pack factor(int g, int p, int c, Mask both) const {
@@ -114,7 +117,7 @@ struct Heads {
       Pack least_factor = one, most_factor = one;
       Mask forbidden = there & ~there;
       for (int g = 0; g <= n && p > 0 && p <= n; ++g) {
-        if (g == p) continue;
+        if (g == p || c < first(g, p) || c > last(g, p)) continue;
         const Mask both = go_together(g, p, c);
         const Pack F = factor(g, p, c, both);
         Pack before = F;
@@ -188,18 +191,18 @@ struct Heads {
       const bool link = p > 0 && p <= n && g <= n && g != p;
       Pack sum = Pack{}, count = Pack{}, product = one;
       if (link && fast) {
-        int factors = 0;
-        for (int c = 0; c <= n; c += W) {
+        int many = 0;
+        for (int c = first(g, p), end = last(g, p); c <= end; c += W) {
           const Mask both = go_together(g, p, c);
           const Pack F = factor(g, p, c, both);
           product = product * choose(both, (1. + row_pack(rest + at, c, N) * F) * row_pack(out + at, c, N), one);
-          if (++factors % MANY == 0 || c + W > n) {
+          if (++many % MANY == 0 || c + W > end) {
             sum += log_quotient(product, one);
             product = one;
           }
         }
       } else if (link) {
-        for (int c = 0; c <= n; c += W) {
+        for (int c = first(g, p), end = last(g, p); c <= end; c += W) {
           const Mask both = go_together(g, p, c);
           const Pack s = choose(both, row_pack(scores + row(g, p), c, N), Pack{});
           const Pack x = choose(both, said(row_pack(q + at, c, N), row_pack(r + at, c, N), s, maximise), Pack{});
