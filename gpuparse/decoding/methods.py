@@ -18,6 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from gpuparse.decoding import exact
+from gpuparse.decoding.bp.options import as_share
 from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
 from gpuparse.decoding.dual.fallback import FEW, MANY, decompose
 from gpuparse.decoding.dual.steps import check_step
@@ -356,7 +357,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
             **dict.fromkeys(
                 ("iterations", "tolerance", "damping", "schedule", "variables"), Option("as of BeliefPropagation")
             ),
-            "counted": Option("how much of GRAND's entropy counts where heads are variables, up to 1"),
+            "counted": Option("how much of GRAND's entropy counts where heads are variables, up to 1", as_share),
             "time_limit": Option('seconds for each tree with a forbidden pair, which "ilp" replaces', _seconds),
         },
     ),

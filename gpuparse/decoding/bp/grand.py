@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gpuparse import ops
 from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Odds, Sent, Values
-from gpuparse.decoding.bp.options import is_a
+from gpuparse.decoding.bp.options import as_share
 from gpuparse.decoding.parts import DenseParts, Kind, Parts, legal_triples
 from gpuparse.ops.plain import bp_heads
 from gpuparse.ops.plain.links import join, pair_log_z, pair_message
@@ -47,9 +45,7 @@ class Grand(Factors):
 
     def __init__(self, grandparents: Tensor | Parts, *, counted: float = 1.0) -> None:
         self.scores: Tensor = dense(grandparents, "grandparents")
-        if not is_a(counted, Real) or not 0 < counted <= 1:
-            raise ValueError(f"counted must be a number above 0 and up to 1, got {counted!r}")
-        self.counted = float(counted)
+        self.counted = as_share(counted, "counted")
 
     def of_heads(self) -> GrandOfHeads:
         return GrandOfHeads(self.scores, self.counted)
