@@ -157,6 +157,8 @@ def _comparisons(like: Tensor) -> Iterator[KernelComparison]:
     for name, more in families.items():
         yield KernelComparison(name, 1e-10, partial(_beliefs, [bp.Tree(), *more], arcs, lengths, 3))
     yield KernelComparison("bp_grand_odds", 1e-10, partial(_odds, arcs, pairs[1], lengths))
+    as_links = partial(_beliefs_of_heads, [bp.Tree(), bp.ChildSequence(pairs[0])], arcs, lengths)
+    yield KernelComparison("bp_heads", 1e-10, as_links)
     for tree in (bp.Tree(), bp.ProjectiveTree()):
         of_heads = partial(_beliefs_of_heads, [tree, bp.Grand(pairs[1])], arcs, lengths)
         yield KernelComparison(f"bp_grand_heads ({type(tree).__name__})", 1e-10, of_heads)
