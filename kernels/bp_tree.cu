@@ -65,7 +65,11 @@ struct Choices {
     return link(h, m) && x < infinity() ? x - top[m] : -infinity();
   }
   // the message, by the sums with a link and with the others
-  template <class S> DEVICE double message(int h, int m, S with, S without) const {
+  template <class S> DEVICE double message(int h, int m, S with, S without, S w, bool heads) const {
+    if (heads) {  // as one value of the word's head, whatever came in of it
+      const S all = with * w + without;
+      return is_zero(with) ? -infinity() : is_zero(all) ? log_of(with) : log_ratio(with, all) - top[m];
+    }
     if (demanded[m] - (odds(h, m) == infinity()) > 0.) return -infinity();
     return is_zero(with) && is_zero(without) ? 0. : log_odds(with, without) - top[m];
   }
@@ -111,7 +115,7 @@ DEVICE void over_heads(const Choices& given, const Table<T>& A, const Table<T>& 
 #if !ON_GPU
 // The messages about all heads of the words m and on, none of which is demanded; false if some are out of range.
 DEVICE bool put_messages(const Choices& given, const Table<Lin<Pack>>& A, const Table<Lin<Pack>>& rest,
-                         const Table<Lin<Pack>>& tails, int m, double* out) {
+                         const Table<Lin<Pack>>& tails, int m, bool heads, double* out) {
   const int n = given.n;
   const Pack top = row_pack(given.top, m, n + 1), one = splat<Pack>(1.), none = splat<Pack>(-infinity());
   Pack sum = Pack{};
@@ -119,10 +123,13 @@ DEVICE bool put_messages(const Choices& given, const Table<Lin<Pack>>& A, const 
     tails.put(h, m, Lin<Pack>{sum});
     sum += A.get(h, m).v * rest.get(h, m).v;
   }
+  const Pack all = sum;
+  if (heads && any(lanes_below(m, n + 1) & ~lanes_below(m, 1) & (all == Pack{}))) return false;
   sum = Pack{};
   for (int h = 0; h <= n; ++h) {
     const Mask link = given.links(h, m);
-    const Pack with = choose(link, rest.get(h, m).v, one), without = choose(link, sum + tails.get(h, m).v, one);
+    const Pack with = choose(link, rest.get(h, m).v, one);
+    const Pack without = choose(link, heads ? all : sum + tails.get(h, m).v, one);
     const auto fits = [](Pack x) INLINED { return (x == Pack{}) | ((x > splat<Pack>(1e-300)) & (x < splat<Pack>(1e300))); };
     if (any(~(fits(with) & fits(without)))) return false;
     const Mask some = with > Pack{}, others = without > Pack{};
@@ -137,7 +144,8 @@ DEVICE bool put_messages(const Choices& given, const Table<Lin<Pack>>& A, const 
 
 // The messages [N, N].
 template <class T, template <class> class Trees>
-DEVICE bool messages(const Choices& given, Spread spread, double* work, int single_root, bool must_prove, double* out) {
+DEVICE bool messages(const Choices& given, Spread spread, double* work, int single_root, bool heads, bool must_prove,
+                     double* out) {
   const int n = given.n;
   const Table<T> A = tree_table<T>(work, n), rest = tree_table<T>(work, n), tails = tree_table<T>(work, n);
   put_weights(given, A, n);
@@ -147,14 +155,14 @@ DEVICE bool messages(const Choices& given, Spread spread, double* work, int sing
   BARRIER();
   typedef typename T::Scalar S;
   const auto one_by_one = [&](int m) INLINED {
-    if (m > 0) over_heads(given, A, rest, tails, n, m, [&](int h, S, S with, S without) INLINED {
-      out[(i64)h * given.N + m] = given.message(h, m, with, without);
+    if (m > 0) over_heads(given, A, rest, tails, n, m, [&](int h, S w, S with, S without) INLINED {
+      out[(i64)h * given.N + m] = given.message(h, m, with, without, w, heads);
     });
   };
 #if !ON_GPU
   if constexpr (T::sums && T::planes == 1) {
     PACKS(m, n + 1) {
-      if (given.is_free(m) && put_messages(given, A, rest, tails, m, out)) continue;
+      if (given.is_free(m) && put_messages(given, A, rest, tails, m, heads, out)) continue;
       for (int l = 0; l < W && m + l <= n; ++l) one_by_one(m + l);
     }
     return true;
@@ -166,10 +174,11 @@ DEVICE bool messages(const Choices& given, Spread spread, double* work, int sing
 
 // The derivatives by what came in, found [N, N], by those of the messages, g. With u the sums with a link and v those with
 // the word's others, a message is log u - log v: so they are those of the sum of along u, along being the derivatives by u,
-// g / u - w (sum over the word's other links of g / v), and what the weights w in v themselves do.
+// g / u - w (sum over the word's other links of g / v), and what the weights w in v themselves do. Of heads as variables it is
+// log u - log (w u + v): that of links with g v / (w u + v) in the place of g, less g w u / (w u + v) by the link's own weight.
 template <class T, template <class> class Trees>
-DEVICE bool back(const Choices& given, Spread spread, double* work, int single_root, bool must_prove, double* found,
-                 const double* own, const Back& g, double* mixed, double share) {
+DEVICE bool back(const Choices& given, Spread spread, double* work, int single_root, bool heads, bool must_prove,
+                 double* found, const double* own, const Back& g, double* mixed, double share) {
   typedef typename T::Scalar S;
   const int n = given.n, N = given.N;
   if (must_prove && spread.reach < -150.) return false;
@@ -182,12 +191,18 @@ DEVICE bool back(const Choices& given, Spread spread, double* work, int single_r
   BARRIER();
   double least = 1.;
   LANES(m, n + 1) if (m > 0) {
-    over_heads(given, A, rest, tails, n, m, [&](int h, S, S with, S without) INLINED {
-      const double message = given.message(h, m, with, without);
+    over_heads(given, A, rest, tails, n, m, [&](int h, S w, S with, S without) INLINED {
+      const double message = given.message(h, m, with, without, w, heads);
       const double sent = Undamp{g, own + (i64)h * N, mixed, (i64)h * N, share}(m, message);
-      const double now = is_zero(with) ? 0. : sent;  // with neither, the message is 0 whatever comes in
+      double now = is_zero(with) ? 0. : sent;  // with neither, the message is 0 whatever comes in
+      if (heads) {
+        const S all = with * w + without;
+        const double others = is_zero(all) ? 1. : quotient(without, all);
+        found[(i64)h * N + m] = is_zero(all) ? 0. : -now * quotient(with * w, all);
+        parts.put_cell(h, m, now == 0. || is_zero(all) ? S::zero() : all.inverse().scaled(now));
+        now *= others;
+      } else parts.put_cell(h, m, now == 0. ? S::zero() : without.inverse().scaled(now));
       along.put_cell(h, m, now == 0. ? S::zero() : with.inverse().scaled(now));
-      parts.put_cell(h, m, now == 0. ? S::zero() : without.inverse().scaled(now));
       if (must_prove && now != 0.) least = fmin(least, fmin(size_of(with), fmin(size_of(without), 1. / size_of(with))));
     });
     // the sum of the other links' parts
@@ -202,7 +217,7 @@ DEVICE bool back(const Choices& given, Spread spread, double* work, int single_r
       const S w = given.demanded[m] > 0. ? weigh<S>(given.in_sum(h, m)) : A.cell(h, m);
       const S others = w * (sum + tails.cell(h, m)), u = rest.cell(h, m);
       along.put_cell(h, m, is_zero(u) ? S::zero() : along.cell(h, m) + others.scaled(-1.));
-      found[(i64)h * N + m] = -in_double(others * u);
+      found[(i64)h * N + m] = (heads ? found[(i64)h * N + m] : 0.) - in_double(others * u);
       sum = sum + parts.cell(h, m);
     }
   }
@@ -215,16 +230,16 @@ DEVICE bool back(const Choices& given, Spread spread, double* work, int single_r
 
 // Both with fast numbers and, where these prove too little, with safe ones.
 template <template <class> class Trees>
-DEVICE void messages_of(const Choices& given, Spread spread, double* work, int single_root, double* found) {
+DEVICE void messages_of(const Choices& given, Spread spread, double* work, int single_root, bool heads, double* found) {
   fast_then_safe<Tried<double, 0>>([&](auto numbers, bool must_prove) INLINED {
-    return messages<ALGEBRA(numbers), Trees>(given, spread, work, single_root, must_prove, found);
+    return messages<ALGEBRA(numbers), Trees>(given, spread, work, single_root, heads, must_prove, found);
   });
 }
 template <template <class> class Trees>
-DEVICE void back_of(const Choices& given, Spread spread, double* work, int single_root, double* found, const double* own,
-                    const Back& g, double* mixed, double share) {
+DEVICE void back_of(const Choices& given, Spread spread, double* work, int single_root, bool heads, double* found,
+                    const double* own, const Back& g, double* mixed, double share) {
   fast_then_safe<Tried<double, 0>>([&](auto numbers, bool must_prove) INLINED {
-    return back<ALGEBRA(numbers), Trees>(given, spread, work, single_root, must_prove, found, own, g, mixed, share);
+    return back<ALGEBRA(numbers), Trees>(given, spread, work, single_root, heads, must_prove, found, own, g, mixed, share);
   });
 }
 
@@ -233,7 +248,7 @@ DEVICE void back_of(const Choices& given, Spread spread, double* work, int singl
 template <class In, int order>
 KERNEL bp_tree(const double* totals, const double* own, const bool* frozen, const i64* lengths, double* out, double* parts,
                double* d_totals, double* d_own, double* work, i64 work_size, double share, int projective, int single_root,
-               int maximise, int B, int N) {
+               int heads, int maximise, int B, int N) {
   const i64 square = (i64)N * N;
   double *found = work + SLOT * work_size, *mixed = found + square, *room = mixed + square;
   double* rest = room + Choices::room(N) + PAD;
@@ -254,9 +269,9 @@ KERNEL bp_tree(const double* totals, const double* own, const bool* frozen, cons
     }
     if constexpr (order == 0) {
       if (some) {
-        if (maximise) messages<Max<Pack>, Spans>(given, spread, rest, single_root, false, found);
-        else if (projective) messages_of<Spans>(given, spread, rest, single_root, found);
-        else messages_of<Walks>(given, spread, rest, single_root, found);
+        if (maximise) messages<Max<Pack>, Spans>(given, spread, rest, single_root, heads != 0, false, found);
+        else if (projective) messages_of<Spans>(given, spread, rest, single_root, heads != 0, found);
+        else messages_of<Walks>(given, spread, rest, single_root, heads != 0, found);
       }
       BARRIER();
       const Edges edges(totals, own, out, parts, frozen, share, b, B, square);
@@ -265,8 +280,8 @@ KERNEL bp_tree(const double* totals, const double* own, const bool* frozen, cons
     } else {
       const Back g(out, parts, d_own, d_totals, b, B, square);
       if (some) {
-        if (projective) back_of<Spans>(given, spread, rest, single_root, found, mine, g, mixed, share);
-        else back_of<Walks>(given, spread, rest, single_root, found, mine, g, mixed, share);
+        if (projective) back_of<Spans>(given, spread, rest, single_root, heads != 0, found, mine, g, mixed, share);
+        else back_of<Walks>(given, spread, rest, single_root, heads != 0, found, mine, g, mixed, share);
       }
       BARRIER();
       g.finish(mine, given.q, found, mixed, N, n, share, still);

@@ -159,6 +159,11 @@ def _comparisons(like: Tensor) -> Iterator[KernelComparison]:
     for name, more in families.items():
         yield KernelComparison(name, 1e-10, partial(_beliefs, [bp.Tree(), *more], arcs, lengths, 3))
     yield KernelComparison("bp_grand_odds", 1e-10, partial(_odds, arcs, pairs[1], lengths))
+    as_links = partial(_beliefs_of_heads, [bp.Tree(), bp.ChildSequence(pairs[0])], arcs, lengths)
+    yield KernelComparison("bp_heads", 1e-10, as_links)
+    for tree in (bp.Tree(), bp.ProjectiveTree()):
+        of_heads = partial(_beliefs_of_heads, [tree, bp.Grand(pairs[1])], arcs, lengths)
+        yield KernelComparison(f"bp_grand_heads ({type(tree).__name__})", 1e-10, of_heads)
     chains = list(_chains(like))
     yield from _of_family(chains, rounded, "chain", "viterbi", "chain_sample", "chain_topk", 2)
     columns: dict[str, Callable[..., viterbi.Best]] = {
@@ -183,6 +188,14 @@ def _beliefs(factors: Sequence[bp.Factors], arcs: Tensor, lengths: Tensor, itera
     leaf = arcs.detach().requires_grad_()
     found = bp.BeliefPropagation([*factors, bp.Link(leaf)], iterations=iterations, damping=0.3).run(lengths)
     return [found.links, found.log_partition, *torch.autograd.grad(found.log_partition.sum(), leaf)]
+
+
+def _beliefs_of_heads(factors: Sequence[bp.Factors], arcs: Tensor, lengths: Tensor) -> Results:
+    """The same with heads as variables, without a gradient."""
+    families = [*factors, bp.Link(arcs)]
+    with torch.no_grad():
+        found = bp.BeliefPropagation(families, variables="heads", iterations=3, damping=0.3).run(lengths)
+    return [found.links, found.log_partition, found.residuals]
 
 
 def _odds(arcs: Tensor, pairs: Tensor, lengths: Tensor) -> Results:

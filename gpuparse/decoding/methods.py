@@ -18,6 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from gpuparse.decoding import exact
+from gpuparse.decoding.bp.options import as_share
 from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
 from gpuparse.decoding.dual.fallback import FEW, MANY, decompose
 from gpuparse.decoding.dual.steps import check_step
@@ -167,6 +168,7 @@ def _bp(
     proof: bool,
     time_limit: float = math.inf,
     schedule: str = "serial",
+    variables: str = "heads",
     **options: Any,
 ) -> Parse:
     """The tree with the most links that belief propagation believes in: of little risk, but rarely proven best.
@@ -178,7 +180,7 @@ def _bp(
     easy = easy_trees(scores, **trees)
     folded = scores.fold_labels()
     with torch.no_grad():
-        beliefs = beliefs_of(folded, **trees, schedule=schedule, **options)
+        beliefs = beliefs_of(folded, **trees, schedule=schedule, variables=variables, **options)
         heads = best_trees(beliefs, folded, **trees).masked_fill(~easy.certified[:, None], -1)
     stats = {"residual": beliefs.residuals, "converged": beliefs.converged}
     none = torch.zeros_like(easy.certified)
@@ -365,7 +367,10 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         projective=True,
         parts=KINDS,
         options={
-            **dict.fromkeys(("iterations", "tolerance", "damping", "schedule"), Option("as of BeliefPropagation")),
+            **dict.fromkeys(
+                ("iterations", "tolerance", "damping", "schedule", "variables"), Option("as of BeliefPropagation")
+            ),
+            "counted": Option("how much of GRAND's entropy counts where heads are variables, up to 1", as_share),
             "time_limit": Option('seconds for each tree with a forbidden pair, which "ilp" replaces', _seconds),
         },
     ),

@@ -233,6 +233,7 @@ def test_what_cannot_be_done() -> None:
 
 VALUES = {
     "constraints": [],
+    "counted": 0.7,
     "damping": 0.1,
     "exact": True,
     "fallback": True,
@@ -246,6 +247,7 @@ VALUES = {
     "step": None,
     "time_limit": 5.0,
     "tolerance": 1e-3,
+    "variables": "links",
     "words": None,
 }
 

@@ -61,11 +61,11 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     x = some_links(0, infinite, size)
     totals, (own, g), frozen, lengths, scores = x["totals"], x["own"], x["frozen"], x["lengths"], x["scores"]
     part = totals.clone()
-    for single_root, projective in ((True, False), (False, False), (True, True)):
-        how = projective, single_root
+    for how in ((False, True, False), (False, False, True), (True, True, False), (True, True, True)):
         compare(partial(bp.launch_tree, totals, own, frozen, lengths, *how, False, 0.2), schedule)
         compare(partial(bp.launch_tree_back, g, part, totals, own, frozen, lengths, *how, 0.2), schedule)
-    compare(partial(bp.launch_tree, totals, own, frozen, lengths, True, True, True, 0.0), schedule)
+    for heads in (False, True):
+        compare(partial(bp.launch_tree, totals, own, frozen, lengths, True, True, heads, True, 0.0), schedule)
     upper, lower, g_upper, g_lower = x["triples"]
     compare(partial(bp.launch_grand, totals, upper, lower, scores, frozen, lengths, False, 0.2), schedule)
     compare(
@@ -81,3 +81,25 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     compare(partial(bp.launch_children_sum, odds, scores, lengths), schedule)
     state = torch.zeros(4, dtype=torch.float64), frozen, lengths
     compare(partial(bp.launch_settle, totals, totals.flip(1), None, *state, 0.5, True), schedule)
+
+
+@SCHEDULED
+@pytest.mark.parametrize("infinite, size", [(0.0, 1.0), (0.25, 3.0), (0.1, 400.0)])
+def test_grandparents_of_heads(infinite: float, size: float, schedule: str) -> None:
+    """By products and by logs; excluded pairs of arcs; messages that are infinite."""
+    x = some_links(1, infinite, size)
+    totals, (odds, means), scores, frozen, lengths = (x[k] for k in ("totals", "own", "scores", "frozen", "lengths"))
+    there = Graph(lengths, scores.shape[1]).links
+    odds, means = torch.where(there, odds, -INF), torch.where(there, means, 0.0)
+    if infinite:
+        odds[0, 1, 2], odds[0, 3, 4], means[0, 1, 2] = INF, INF, -INF
+    for maximise in (False, True):
+        compare(lambda backend, maximise=maximise: [bp.launch_head_odds(totals, lengths, maximise, backend)], schedule)
+    for excludes in (0, 1, 2):
+        near = None if excludes or infinite else scores.exp()
+        given = totals, odds, means, scores, scores, near, frozen, lengths, excludes
+        compare(partial(bp.launch_grand_of_heads, *given, False, 0.2, 0.5), schedule)
+    changed = totals, odds, means, scores / 2, scores, None, None, lengths, 1
+    compare(partial(bp.launch_grand_of_heads, *changed, False, 0.0, 1.0), schedule)
+    best = totals, odds, means, scores, scores, None, frozen, lengths, 0
+    compare(partial(bp.launch_grand_of_heads, *best, True, 0.2, 1.0), schedule)

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from gpuparse.decoding.bp.graph import Factors, Graph, Messages, Odds
 from gpuparse.decoding.bp.messages import Heard, Total, are_same, send
 from gpuparse.decoding.bp.options import as_factors, as_temperatures, is_a
+from gpuparse.decoding.bp.tree import Tree
 from gpuparse.ops.bp import settle
 from gpuparse.ops.plain.links import join
 from gpuparse.ops.plain.semiring import NEG_INF
@@ -23,6 +24,7 @@ from gpuparse.structures.trees import Lengths, as_lengths_up_to, can_validate
 
 Schedule = Literal["parallel", "serial"]
 Mode = Literal["sum", "max"]
+Variables = Literal["links", "heads"]
 
 _NEAR = 2**20  # messages of a family that are in work at a time
 
@@ -59,7 +61,7 @@ class Beliefs:
     @cached_property
     def log_odds(self) -> Float[Tensor, "B N N"]:
         """Log-odds of each link (5), -inf where there is no link. For mode "max" they are those of max-marginals."""
-        odds = self._join([run.total.values.links for run in self._runs])
+        odds = self._join([run.total.odds.values.links for run in self._runs])
         return torch.where(self.impossible[:, None, None], NEG_INF, odds)
 
     @cached_property
@@ -113,6 +115,10 @@ class BeliefPropagation:
         temperatures: of the iterations, the last of them for the rest: deterministic annealing (footnote 25). Every
             factor is raised to 1 / temperature; no sentence converges before the last temperature. There may not be
             more of them than iterations. With a last one other than 1, beliefs and log Z are those of F ** (1 / T).
+        variables: "links": every link is one, true or false. "heads": the head of a word is one, with a value for each
+            node (footnote 4), so that a word has one head whatever the factors are, and none of them has to say so.
+            NOCROSS does not run away then, and GRAND is one factor for each p -> c and the head of p, which knows what
+            TREE or PTREE rules out. By the other families beliefs are the same with both, once they have converged.
         recompute: a gradient through the iterations computes each of them once more, and only messages are kept: about
             a tenth of the memory, for half as much time again.
 
@@ -138,6 +144,7 @@ class BeliefPropagation:
         schedule: Schedule = "parallel",
         mode: Mode = "sum",
         temperatures: Sequence[float] = (1.0,),
+        variables: Variables = "links",
         recompute: bool = False,
     ) -> None:
         self.factors = as_factors(factors)
@@ -153,6 +160,8 @@ class BeliefPropagation:
             raise ValueError(f'schedule must be "parallel" or "serial", got {schedule!r}')
         if mode not in ("sum", "max"):
             raise ValueError(f'mode must be "sum" or "max", got {mode!r}')
+        if variables not in ("links", "heads"):
+            raise ValueError(f'variables must be "links" or "heads", got {variables!r}')
         heat = as_temperatures(temperatures)
         if len(heat) > iterations:
             raise ValueError(
@@ -161,7 +170,7 @@ class BeliefPropagation:
             )
         self.iterations, self.tolerance, self.damping = iterations, tolerance, damping
         self.schedule, self.mode, self.temperatures = schedule, mode, heat
-        self.recompute = recompute
+        self.variables, self.recompute = variables, recompute
 
     def run(self, lengths: Lengths = None, *, nodes: int | None = None) -> Beliefs:
         """Send messages until all sentences have converged or the iterations are used up.
@@ -171,7 +180,7 @@ class BeliefPropagation:
             nodes: N, needed only if no family has scores that tell, which it has to agree with.
         """
         graph = self._graph(lengths, nodes)
-        prepared = [family.prepare(graph) for family in self.factors]
+        prepared = self._prepared(graph)
         validates = can_validate(graph.lengths, None)
         # on a CPU a few sentences at a time, so that their messages stay near
         B = len(graph.lengths)
@@ -210,12 +219,15 @@ class BeliefPropagation:
         """
         with torch.no_grad():
             found = self.run(lengths, nodes=nodes)
-        graph = self._graph(lengths, nodes)
-        prepared = [family.prepare(graph) for family in self.factors]
+        prepared = self._prepared(self._graph(lengths, nodes))
         beta = 1 / self.temperatures[-1]
         live = prepared if beta == 1 else [family.temper(beta) for family in prepared]
         runs = [replace(run, factors=[family.select(run.index) for family in live]) for run in found._runs]
         return replace(found, _runs=runs).log_partition
+
+    def _prepared(self, graph: Graph) -> list[Factors]:
+        families = [family.of_heads() for family in self.factors] if graph.heads else self.factors
+        return [family.prepare(graph) for family in families]
 
     def _graph(self, lengths: Lengths, nodes: int | None) -> Graph:
         sizes = [family.size for family in self.factors]
@@ -243,7 +255,9 @@ class BeliefPropagation:
         device = like.device if like is not None else lengths.device if isinstance(lengths, Tensor) else None
         some = torch.empty(B, 0, device=device)
         counts = as_lengths_up_to(N - 1, lengths, some, "factors", None)
-        return Graph(counts, N, T or 0, self.mode == "max")
+        trees = [family for family in self.factors if isinstance(family, Tree)]
+        rules = bool(trees), any(family.projective for family in trees)
+        return Graph(counts, N, T or 0, self.mode == "max", self.variables == "heads", *rules)
 
 
 @dataclass
@@ -295,8 +309,8 @@ class _Propagation:
             self.total = Total.add(sent[1], self.graph)
         self.messages, self.parts, self.heard = sent
         self.residuals, self.converged, self.iterations = settle(
-            before.links.detach(),
-            self.total.links.detach(),
+            before.odds.links.detach(),
+            self.total.odds.links.detach(),
             _change_of_tags(before, self.total),
             self.residuals,
             self.converged,
@@ -354,14 +368,19 @@ class _Propagation:
         """Sum over factors of log Z_F - sum over edges of log Z_V + sum over variables of log Z_V, with Z_F the sum of
         (6) and Z_V that of (5) before they are normalised."""
         graph, total = self.graph, self.total
-        values = total.values
+        values, seen = total.odds.values, total.odds.links
         demanded = values.links == torch.inf  # what is infinite cancels, the finite part does not
-        of_links = torch.where(demanded, total.links[0], graph.plus_one(torch.where(demanded, 0.0, values.links)))
+        of_links = torch.where(demanded, seen[0], graph.plus_one(torch.where(demanded, 0.0, values.links)))
         degrees, result = graph.zeros(), torch.zeros_like(self.residuals)
         for family, own in zip(self.factors, map(Odds.logs, self.messages), strict=True):
-            degrees = degrees + family.collect(tuple(torch.ones_like(m) for m in own), graph)
-            result = result + family.log_z(total.without(family, own), graph) + total.demanded(family, own)
-        result = result - ((degrees.links - (degrees.links > 0).double()) * of_links).flatten(1).sum(1)
+            result = result + family.log_z(total.without(family, own, graph), graph)
+            if not family.knows_heads:  # (to those that do, what comes in is divided by Z_V)
+                degrees = degrees + family.collect(tuple(torch.ones_like(m) for m in own), graph)
+                result = result + total.demanded(family, own)
+        known = degrees.links if graph.heads else degrees.links - (degrees.links > 0).double()
+        result = result - (known * of_links).flatten(1).sum(1)
+        if graph.heads:
+            result = result + torch.where(graph.words, total.norms, 0.0).sum(1)
         if values.tags is not None and degrees.tags is not None:
             of_tags, degree = graph.sum(values.tags, 2), degrees.tags[..., 0]
             result = result - ((degree - ((degree > 0) & graph.words[:, 1:]).double()) * of_tags).sum(1)
@@ -370,7 +389,7 @@ class _Propagation:
     def beliefs_of_factors(self) -> list[Tensor]:
         """One tensor for each family."""
         return [
-            family.beliefs(self.total.without(family, own), self.graph)
+            family.beliefs(self.total.without(family, own, self.graph), self.graph)
             for family, own in zip(self.factors, map(Odds.logs, self.messages), strict=True)
         ]
 

@@ -5,6 +5,10 @@ A message about a link is its log-odds, log q(true) / q(false): -inf forbids it,
 is a log weight for each tag. What is no link (column 0, the diagonal, past the end) is a variable that is certainly
 false, so that factors need no masks for it. All is computed in float64.
 
+Or a word's head is one variable H[b, m] (footnote 4), with a log weight for each value in a message: then it has one
+head whatever the factors are. Families that know of that (``knows_heads``) hear and send such weights; all others still
+see links, which are values of the heads.
+
 "Sum" is what sums over assignments are made of: log-sum-exp, or the maximum for max-product (footnote 14).
 """
 
@@ -19,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gpuparse.ops.plain.links import Graph, Values, ratio, weights
+from gpuparse.ops.plain.links import Graph, Values, join, parted, ratio, weights
 from gpuparse.structures.trees import can_validate
 
 if TYPE_CHECKING:
@@ -101,6 +105,9 @@ class Factors(ABC):
     """Whether all sentences have the same scores, without a batch."""
     listens = True
     """Whether its messages depend on those that come in."""
+    knows_heads = False
+    """Whether its variables are heads: messages to H[m] and from it are log weights of its values, without +inf; those
+    from it are probabilities but for what the family said itself, and so ``log_z`` is the log of a mean."""
 
     @property
     def hears_itself(self) -> bool:
@@ -153,9 +160,23 @@ class Factors(ABC):
             self._near = self.scores, near
         return near
 
+    def of_heads(self) -> Factors:
+        """What the family is where a word's head is one variable: by default itself. That is right if no factor has two
+        links of the same word."""
+        return self
+
     def first(self, graph: Graph, damping: float) -> Messages:
         """The messages to begin with, which are uniform."""
         return self.spread(graph.zeros())
+
+    def hear(self, totals: list[Values], own: Messages, graph: Graph) -> Messages:
+        """The messages (3) to it, given all messages as finite sums and counts of -inf and +inf, and its own ones."""
+        return tuple(join(*parts) for parts in self.left(totals, own))
+
+    def left(self, totals: list[Values], own: Messages) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """The same as finite sums and counts."""
+        found = zip(*(self.spread(v) for v in totals), own, strict=True)
+        return [(finite - a, minus - b, plus - c) for finite, minus, plus, r in found for a, b, c in [parted(r)]]
 
     def spread(self, values: Values) -> Messages:
         """The value of the variable at the end of each edge (a view)."""
@@ -186,7 +207,12 @@ class Factors(ABC):
         scores, their beliefs about the link at each edge."""
         scores = self.scores
         if scores is None:
-            return torch.sigmoid(ratio(incoming[0], -self.propagate(incoming, graph)[0]))
+            both = ratio(incoming[0], -self.propagate(incoming, graph)[0])
+            return (
+                torch.exp(both - graph.sum(both, 1)[:, None].nan_to_num(neginf=0.0))
+                if self.knows_heads
+                else both.sigmoid()
+            )
         again = torch.is_grad_enabled() and (scores.requires_grad or any(q.requires_grad for q in incoming))
         with torch.inference_mode(False), torch.enable_grad():
             if not again:  # (in inference mode nothing that is there already can have a derivative)
@@ -224,6 +250,19 @@ def _rows(x: Tensor, at: Int[Tensor, " S"]) -> Tensor:
     if len(at) and can_validate(at, None) and int(at[-1]) - int(at[0]) == len(at) - 1:
         return x.narrow(0, int(at[0]), len(at))
     return x[at]
+
+
+class SaysNothing(Factors):
+    """A constraint that heads keep by being variables: that no word has two."""
+
+    knows_heads = True
+    listens = False
+
+    def propagate(self, incoming: Messages, graph: Graph) -> Messages:
+        return (graph.zeros().links,)
+
+    def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
+        return torch.zeros_like(incoming[0][:, 0, 0])
 
 
 class ThirdNode(Factors):

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Sent, ThirdNode, Values
+from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, SaysNothing, Sent, ThirdNode, Values
 from gpuparse.ops.plain.links import one_of, pair_log_z, pair_message, parted, weights
 from gpuparse.ops.plain.semiring import NEG_INF
 from gpuparse.structures.trees import as_arcs, as_integers, as_scores, can_validate
@@ -60,6 +60,9 @@ class ExactlyOne(Factors):
         4.0
     """
 
+    def of_heads(self) -> Factors:
+        return SaysNothing()
+
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (torch.where(graph.links, -graph.others(incoming[0], 1), 0.0),)
 
@@ -76,6 +79,9 @@ class AtMostOne(Factors):
         >>> round(beliefs.log_partition.exp().item(), 6)  # two heads or none of two words
         9.0
     """
+
+    def of_heads(self) -> Factors:
+        return SaysNothing()
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         return (-graph.plus_one(graph.others(incoming[0], 1)),)
@@ -95,6 +101,9 @@ class NotTwo(ThirdNode):
         >>> round(beliefs.log_partition.exp().item(), 6)  # two heads or none of two words
         9.0
     """
+
+    def of_heads(self) -> Factors:
+        return SaysNothing()
 
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         node = torch.arange(graph.nodes, device=incoming[0].device)
@@ -178,7 +187,8 @@ class Pair(Factors):
                 f"pairs[{b}, {p}] is {self.pairs[b, p].tolist()} (sentence {b}); it must be two different links, with "
                 f"heads from 0 to {N - 1} and other words from 1 to {N - 1}, or have a negative entry to be left out"
             )
-        made = self.masked(inside & links.gather(1, one) & links.gather(1, other))
+        together = m != j if graph.heads else torch.ones_like(inside)  # two values of one variable never are
+        made = self.masked(inside & links.gather(1, one) & links.gather(1, other) & together)
         made._at = one, other
         return made
 

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpuparse.decoding.bp.graph import Factors, Given, Graph, Messages, Values
+from gpuparse.ops import bp as ops
 from gpuparse.ops.plain.links import damp, freeze, join, parted
 from gpuparse.structures.trees import can_validate
 
@@ -24,6 +25,8 @@ class Total:
     tags: Float[Tensor, "3 B n T"] | None = None
     is_finite: bool = False
     """Whether no message is infinite, for sure."""
+    graph: Graph | None = None
+    """Where heads are variables: ``links`` are log weights of their values then."""
 
     @staticmethod
     def part(family: Factors, messages: Messages, graph: Graph) -> Total:
@@ -51,7 +54,32 @@ class Total:
         return Total(
             _sum([graph.outside, *(part.links for part in parts)]),
             _sum(tags) if tags else None,
+            graph=graph if graph.heads else None,
         )
+
+    @cached_property
+    def odds(self) -> Total:
+        """The same about links, whatever the variables are."""
+        return self if self.graph is None else Total(ops.head_odds(self.links, self.graph), self.tags)
+
+    @cached_property
+    def _normal(self) -> tuple[Tensor, Tensor]:
+        assert self.graph is not None
+        return ops.head_weights(self.links, self.graph)
+
+    @property
+    def heads(self) -> Total:
+        """The same of heads as variables, as log probabilities."""
+        return Total(self._normal[0])
+
+    @property
+    def norms(self) -> Float[Tensor, "B N"]:
+        """Log of the sum over the values of each head."""
+        return self._normal[1]
+
+    def told(self, family: Factors) -> Total:
+        """As the family sees it."""
+        return self.heads if family.knows_heads else self.odds
 
     @cached_property
     def each(self) -> list[Values]:
@@ -66,32 +94,31 @@ class Total:
     @property
     def impossible(self) -> Tensor:
         """Sentences [B] with a variable that has no value left."""
-        found = ((self.links[1] > 0) & (self.links[2] > 0)).flatten(1).any(1)
+        links = self.odds.links
+        found = ((links[1] > 0) & (links[2] > 0)).flatten(1).any(1)
         if self.tags is not None:
             found = found | (self.tags[1] > 0).all(2).any(1)
         return found
 
-    def without(self, family: Factors, own: Messages, *, finite: bool = False) -> Messages:
+    def without(self, family: Factors, own: Messages, graph: Graph, *, finite: bool = False) -> Messages:
         """The messages (3) to a family: everything but what its own edge said (``finite``: nothing infinite)."""
-        if finite:
+        seen = self.told(family)
+        if finite and seen is self:
             return tuple(x - r for x, r in zip(family.spread(self.values), own, strict=True))
-        return tuple(join(*parts) for parts in self._parts(family, own))
+        return family.hear(seen.each, own, graph)
 
     def select(self, at: Tensor) -> Total:
         """Some of the sentences."""
-        return Total(self.links[:, at], None if self.tags is None else self.tags[:, at], self.is_finite)
+        tags = None if self.tags is None else self.tags[:, at]
+        return Total(self.links[:, at], tags, self.is_finite, self.graph and self.graph.select(at))
 
     def demanded(self, family: Factors, own: Messages) -> Tensor:
         """Sum over a family's edges [B] of the finite part of messages that are +inf, which these cannot hold."""
         found = [
             torch.where((plus > 0) & (minus <= 0), finite, 0.0).flatten(1).sum(1)
-            for finite, minus, plus in self._parts(family, own)
+            for finite, minus, plus in family.left(self.odds.each, own)
         ]
         return torch.stack(found).sum(0)
-
-    def _parts(self, family: Factors, own: Messages) -> list[tuple[Tensor, Tensor, Tensor]]:
-        found = zip(*(family.spread(v) for v in self.each), own, strict=True)
-        return [(finite - a, minus - b, plus - c) for finite, minus, plus, r in found for a, b, c in [parted(r)]]
 
 
 def are_same(some: Sequence[Total], others: Sequence[Total]) -> bool:
@@ -134,9 +161,11 @@ def send(
     graph: Graph,
 ) -> tuple[Messages, Total]:
     """A family's new messages and their sums, given all messages, its own ones and their sums."""
-    sent = family.send(Given(total.links, own, frozen, damping), graph)
+    seen = total if family.knows_heads or not family.listens else total.odds
+    sent = family.send(Given(seen.links, own, frozen, damping), graph)
     if sent is not None:
         return sent[0], Total(sent[1])
-    new = family.propagate(total.without(family, own, finite=part.is_finite), graph)
+    incoming = total.without(family, own, graph, finite=part.is_finite) if family.listens else own
+    new = family.propagate(incoming, graph)
     messages = tuple(freeze(a, damp(a, b, damping), frozen) for a, b in zip(own, new, strict=True))
     return messages, Total.part(family, messages, graph)

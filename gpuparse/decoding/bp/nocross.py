@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -18,10 +19,11 @@ class NoCross(ThirdNode):
     """NOCROSS: ``scores[b, j, l]``, j < l, [B, N, N], if the link to j crosses that to l; both have one head (as the
     factor demands).
 
-    Every word is in as many of these factors as there are other words, and each demands its one head once more: beliefs
-    run away within a few iterations, even if all scores are 0. With ``exactly_one=False`` messages leave that to TREE
-    or EXACTLY1, as if a word's head were one variable: what they say of heads i -> j is only how these differ, given
-    how likely each link to l is. Log Z has the mean of each factor over independent heads.
+    Every word is in as many of these factors as there are other words, and each demands its one head once more. Where
+    links are the variables, beliefs therefore run away within a few iterations, even if all scores are 0. Where heads
+    are (``variables="heads"``), nothing has to be demanded: scores of 0 say nothing, nor do any beside PTREE. With
+    ``exactly_one=False`` messages about links leave it to TREE or EXACTLY1: what they say of heads i -> j is only how
+    these differ, given how likely each link to l is. Log Z has the mean of each factor over independent heads.
 
     Messages [B, i, j, l]: to i -> j from the factor of j and l. Every sum is one of terms above 0, so the partial sums
     are taken outward from j rather than as differences.
@@ -38,8 +40,14 @@ class NoCross(ThirdNode):
         self.scores: Tensor = as_arcs(scores, "scores")
         self.exactly_one = bool(exactly_one)
 
+    def of_heads(self) -> NoCross:
+        made = copy.copy(self)
+        made.knows_heads = True
+        return made
+
     def prepare(self, graph: Graph) -> NoCross:
-        return self.masked(self._exists(graph).triu(1))
+        never = graph.heads and graph.projective  # PTREE has said so
+        return self.masked(self._exists(graph).triu(1) & (not never))
 
     def _exists(self, graph: Graph) -> Bool[Tensor, "B N N"]:
         node = torch.arange(graph.nodes, device=graph.lengths.device)
@@ -48,6 +56,9 @@ class NoCross(ThirdNode):
     def propagate(self, incoming: Messages, graph: Graph) -> Messages:
         q = incoming[0]
         there = graph.links[..., None] & self._exists(graph)[:, None]
+        if self.knows_heads:  # the mean over the heads of l
+            mean = ratio(self._given(q, graph), graph.sum(q, 1).transpose(1, 2)[:, None].expand_as(q))
+            return (torch.where(there, mean, 0.0),)
         if self.exactly_one:
             return (to_one_of(self._given(q, graph), q, there, graph),)
         _, given, mean = self._expected(q, graph)
@@ -65,6 +76,9 @@ class NoCross(ThirdNode):
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         q = incoming[0]
         exists = self._exists(graph)
+        if self.knows_heads:
+            mean = graph.sum(q + self._given(q, graph), 1)
+            return torch.where(exists.triu(1), mean, 0.0).flatten(1).sum(1)
         if not self.exactly_one:
             mean = torch.where(exists.triu(1), self._expected(q, graph)[2], 0.0)
             return mean.flatten(1).sum(1) + graph.add(*weights(q)).flatten(1).sum(1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from numbers import Real
 
 from gpuparse.decoding.bp.graph import Factors
+from gpuparse.system.quote import quoted
 
 
 def is_a(value: object, kind: type) -> bool:
@@ -28,6 +29,13 @@ def as_factors(factors: Sequence[Factors]) -> list[Factors]:
         if not isinstance(family, Factors):
             raise ValueError(f"factors[{i}] must be a family of factors (bp.Factors), got {type(family).__name__}")
     return families
+
+
+def as_share(value: float, name: str) -> float:
+    """A number above 0 and up to 1, or a ValueError."""
+    if not is_a(value, Real) or not 0 < value <= 1:
+        raise ValueError(f"{name} must be a number above 0 and up to 1, got {quoted(value)}")
+    return float(value)
 
 
 def as_temperatures(temperatures: Sequence[float]) -> list[float]:

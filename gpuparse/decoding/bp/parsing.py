@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from gpuparse.decoding.bp.belief_propagation import BeliefPropagation, Beliefs
+from gpuparse.decoding.bp.belief_propagation import BeliefPropagation, Beliefs, Variables
 from gpuparse.decoding.bp.grand import Grand
 from gpuparse.decoding.bp.graph import Factors
 from gpuparse.decoding.bp.local import Link
@@ -17,22 +17,47 @@ from gpuparse.decoding.bp.tree import ProjectiveTree, Tree
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import EISNER, MATRIX_TREE
 
+COUNTED = 0.5
+"""How much of GRAND's entropy counts beside TREE, where heads are variables: chosen by the search error of a parser of
+Hungarian, projective trees. Scores of pairs that were learned have much in common; of random ones all should count."""
 
-def factors_of(scores: Scores, *, projective: bool = False, single_root: bool = True) -> list[Factors]:
-    """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out."""
+
+def factors_of(
+    scores: Scores,
+    *,
+    projective: bool = False,
+    single_root: bool = True,
+    variables: Variables = "links",
+    counted: float = COUNTED,
+) -> list[Factors]:
+    """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out. Where heads are
+    variables, the tree comes last: so that beliefs are those of trees, if one family sends after the other."""
     tree = (ProjectiveTree if projective else Tree)(single_root=single_root)
-    factors: list[Factors] = [tree, Link(scores.arcs)]
+    factors: list[Factors] = [Link(scores.arcs)]
     if scores.grandparents is not None:
-        factors.append(Grand(scores.grandparents))
+        factors.append(Grand(scores.grandparents, counted=counted))
     if scores.siblings is not None:
         factors.append(ChildSequence(scores.siblings))
-    return factors
+    return [*factors, tree] if variables == "heads" else [tree, *factors]
+
+
+def _propagation(
+    scores: Scores,
+    *,
+    projective: bool,
+    single_root: bool,
+    variables: Variables = "links",
+    counted: float = COUNTED,
+    **options: Any,
+) -> BeliefPropagation:
+    trees = {"projective": projective, "single_root": single_root}
+    factors = factors_of(scores, **trees, variables=variables, counted=counted)
+    return BeliefPropagation(factors, variables=variables, **options)
 
 
 def beliefs_of(scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any) -> Beliefs:
-    """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``."""
-    factors = factors_of(scores, projective=projective, single_root=single_root)
-    return BeliefPropagation(factors, **options).run(scores.lengths)
+    """Beliefs about the links of a batch; ``options`` are those of ``BeliefPropagation``, and ``counted`` of GRAND."""
+    return _propagation(scores, projective=projective, single_root=single_root, **options).run(scores.lengths)
 
 
 def best_trees(
@@ -47,8 +72,8 @@ def log_partition(
     scores: Scores, *, projective: bool = False, single_root: bool = True, **options: Any
 ) -> Float64[Tensor, " B"]:
     """The Bethe estimate of log Z; its gradient is what the factors believe of their parts."""
-    factors = factors_of(scores, projective=projective, single_root=single_root)
-    return BeliefPropagation(factors, **options).log_partition(scores.lengths)
+    propagation = _propagation(scores, projective=projective, single_root=single_root, **options)
+    return propagation.log_partition(scores.lengths)
 
 
 def squared_loss(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -36,11 +38,16 @@ class Tree(Factors):
     def __init__(self, *, single_root: bool = True) -> None:
         self.single_root = bool(single_root)
 
+    def of_heads(self) -> Tree:
+        made = copy.copy(self)
+        made.knows_heads = True
+        return made
+
     def send(self, given: Given, graph: Graph) -> Sent | None:
         totals, (own,), frozen, damping = given
         if not ops.bp.takes_tree(totals, self.projective, graph.maximise):
             return None
-        how = self.projective, self.single_root, graph.maximise
+        how = self.projective, self.single_root, self.knows_heads, graph.maximise
         message, part = ops.bp.tree(totals, own, frozen, graph.lengths, *how, damping)
         return (message,), part
 
@@ -55,7 +62,7 @@ class Tree(Factors):
             rest = self._best_rest(q, graph)
         else:
             rest = bp_tree.escape(q, graph, self.single_root)
-        return (to_one_of(rest, q, graph.links, graph),)
+        return (bp_tree.to_heads(rest, q, graph) if self.knows_heads else to_one_of(rest, q, graph.links, graph),)
 
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         q = one_of(incoming[0], 1)

@@ -14,6 +14,13 @@ from gpuparse.ops.bp.child_sequences import (
     launch_children_sum,
 )
 from gpuparse.ops.bp.grandparents import grand, grand_odds, launch_grand, launch_grand_back, launch_grand_odds
+from gpuparse.ops.bp.heads import (
+    grand_of_heads,
+    head_odds,
+    head_weights,
+    launch_grand_of_heads,
+    launch_head_odds,
+)
 from gpuparse.ops.bp.propagators import as_totals, takes
 from gpuparse.ops.bp.settling import launch_settle, settle
 from gpuparse.ops.bp.trees import launch_tree, launch_tree_back, takes_tree, tree
@@ -24,12 +31,17 @@ __all__ = [
     "children_sum",
     "grand",
     "grand_odds",
+    "grand_of_heads",
+    "head_odds",
+    "head_weights",
     "launch_children",
     "launch_children_back",
     "launch_children_sum",
     "launch_grand",
     "launch_grand_back",
     "launch_grand_odds",
+    "launch_grand_of_heads",
+    "launch_head_odds",
     "launch_settle",
     "launch_tree",
     "launch_tree_back",

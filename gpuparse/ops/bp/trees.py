@@ -40,13 +40,14 @@ def launch_tree(
     lengths: Tensor,
     projective: bool,
     single_root: bool,
+    heads: bool,
     maximise: bool,
     share: float,
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run bp_tree.cu."""
     out, part = torch.empty_like(own), torch.empty_like(totals)
-    flags = float(share), int(projective), int(single_root), int(maximise)
+    flags = float(share), int(projective), int(single_root), int(heads), int(maximise)
     args = [totals, own, frozen, lengths, out, part, None, None]
     run_kernel("bp_tree", 0, args, flags, doubles=_room(0), work=8, backend=backend)
     return out, part
@@ -61,12 +62,13 @@ def launch_tree_back(
     lengths: Tensor,
     projective: bool,
     single_root: bool,
+    heads: bool,
     share: float,
     backend: Backend | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients in totals and own messages."""
     found = torch.empty_like(totals), torch.empty_like(own)
-    flags = float(share), int(projective), int(single_root), 0
+    flags = float(share), int(projective), int(single_root), int(heads), 0
     args = [totals, own, frozen, lengths, g, g_part, *found]
     run_kernel("bp_tree", 1, args, flags, doubles=_room(1), work=40, backend=backend)
     return found
@@ -79,6 +81,7 @@ def _plain(
     lengths: Tensor,
     projective: bool,
     single_root: bool,
+    heads: bool,
     maximise: bool,
     share: float,
 ) -> list[Tensor]:
@@ -87,19 +90,19 @@ def _plain(
     def propagate(q: Tensor) -> list[Tensor]:
         outside = bp_eisner.outside(one_of(q, 1), graph, single_root) if projective else None
         rest = bp_tree.escape(q, graph, single_root) if outside is None else outside
-        return [to_one_of(rest, q, graph.links, graph)]
+        return [bp_tree.to_heads(rest, q, graph) if heads else to_one_of(rest, q, graph.links, graph)]
 
     return plainly(totals, [own], frozen, share, lambda x: [x], propagate, lambda x: x)
 
 
-_ARGUMENTS = "Tensor totals, Tensor own, Tensor? frozen, Tensor lengths, bool projective, bool single_root"
+_ARGUMENTS = "Tensor totals, Tensor own, Tensor? frozen, Tensor lengths, bool projective, bool single_root, bool heads"
 _op = define(f"bp_tree({_ARGUMENTS}, bool maximise, float share) -> (Tensor, Tensor)", launch_tree, like(1, 0))
 _back_op = define(
     f"bp_tree_back(Tensor g, Tensor g_part, {_ARGUMENTS}, float share) -> (Tensor, Tensor)",
     launch_tree_back,
     like(2, 3),
 )
-way_back(_op, _back_op, _plain, 2, 6)
+way_back(_op, _back_op, _plain, 2, 7)
 
 
 def tree(
@@ -109,8 +112,10 @@ def tree(
     lengths: Int64[Tensor, " B"],
     projective: bool,
     single_root: bool,
+    heads: bool,
     maximise: bool,
     share: float,
 ) -> tuple[Links, Totals]:
-    """TREE or PTREE: new messages and their part. Of max-product PTREE only (``takes_tree``)."""
-    return _op(totals, own, frozen, lengths, projective, single_root, maximise, share)
+    """TREE or PTREE: new messages and their part. Of max-product PTREE only (``takes_tree``). ``heads``: messages are
+    log weights of heads as variables (``plain/bp_heads.py``)."""
+    return _op(totals, own, frozen, lengths, projective, single_root, heads, maximise, share)

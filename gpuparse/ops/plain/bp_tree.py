@@ -120,6 +120,14 @@ def escape(q: Float[Tensor, "B N N"], graph: Graph, single_root: bool) -> Float[
     return torch.cat(parts)[torch.cat(places).argsort()]
 
 
+def to_heads(rest: Float[Tensor, "B N N"], odds: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"]:
+    """Messages about heads as variables, by the sums over all trees with each of them, without its own weight: divided
+    by the sum over all that is not demanded."""
+    w = torch.where((odds == torch.inf) | (rest == NEG_INF), NEG_INF, odds + torch.where(rest == NEG_INF, 0.0, rest))
+    norm = graph.sum(torch.where(graph.links, w, NEG_INF), 1)
+    return torch.where(graph.links, rest - torch.where(norm == NEG_INF, 0.0, norm)[:, None], 0.0)
+
+
 def _walk(
     w: Float[Tensor, "B N N"],
     graph: Graph,

@@ -46,6 +46,11 @@ class Graph:
     nodes: int
     tags: int = 0
     maximise: bool = False
+    heads: bool = False
+    """Whether a word's head is one variable, not its links a variable each."""
+    tree: bool = False
+    """Whether TREE is among the factors; ``projective``: PTREE."""
+    projective: bool = False
 
     @cached_property
     def links(self) -> Bool[Tensor, "B N N"]:

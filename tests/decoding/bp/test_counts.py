@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gpuparse as gp
+from gpuparse.decoding.bp.parsing import log_partition, squared_loss
 from gpuparse.train.objectives import tree_objective
 
 VIEWS = {
@@ -48,14 +49,28 @@ def some_scores(grad: bool = False) -> gp.Scores:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("variables, grand", [("heads", "bp_grand_heads"), ("links", "bp_grand")])
 @pytest.mark.parametrize("projective", [False, True])
-def test_decoding(projective: bool, blind: None) -> None:
+def test_decoding(projective: bool, variables: str, grand: str, blind: None) -> None:
     scores = some_scores()
     with Operations() as counted:
-        found = gp.decode(scores, "bp", iterations=5, tolerance=0.0, projective=projective)
+        found = gp.decode(scores, "bp", iterations=5, tolerance=0.0, projective=projective, variables=variables)
     assert (found.iterations == 5).all()
-    assert counted.found["bp_tree"] == counted.found["bp_grand"] == counted.found["bp_children"] == 5
+    assert counted.found["bp_tree"] == counted.found[grand] == counted.found["bp_children"] == 5
     assert counted.found.total() <= 400
+
+
+@pytest.mark.parametrize("variables, most", [("links", 1000), ("heads", 2000)])
+def test_gradient(variables: Any, most: int, blind: None) -> None:
+    """Of beliefs, through five iterations; of log Z with messages as constants."""
+    scores = some_scores(grad=True)
+    options: Any = {"iterations": 5, "tolerance": 0.0, "schedule": "serial", "variables": variables}
+    with Operations() as counted:
+        squared_loss(scores, gp.mst(scores.arcs.detach(), scores.lengths), **options).sum().backward()
+    assert counted.found.total() <= 2 * most
+    with Operations() as counted:
+        log_partition(scores, **options).sum().backward()
+    assert counted.found.total() <= most
 
 
 @pytest.mark.parametrize("projective", [False, True])

@@ -71,9 +71,11 @@ def test_messages_as_odds_of_long_sentences(n: int, pairs: float) -> None:
 @pytest.mark.parametrize("mode", ["sum", "max"])
 @pytest.mark.parametrize("options", [{}, {"damping": 0.3}, {"schedule": "serial"}, {"temperatures": (2.0, 1.0, 1.0)}])
 @pytest.mark.parametrize("projective", [False, True])
+@pytest.mark.parametrize("variables", ["links", "heads"])
 @pytest.mark.parametrize("masks", [0.0, NEG_INF, -1e4])
 def test_kernels_and_plain_torch(
     masks: float,
+    variables: belief_propagation.Variables,
     projective: bool,
     options: dict[str, Any],
     mode: belief_propagation.Mode,
@@ -87,7 +89,7 @@ def test_kernels_and_plain_torch(
         links[:, 1:, 1], links[0, 2, 3], grand[0, 0, 1, 3], sib[0, 0, 1, 2] = masks, masks, masks, masks
     tree = bp.ProjectiveTree() if projective else bp.Tree()
     factors = [tree, bp.Link(links), bp.Grand(grand * 0.3), bp.ChildSequence(sib * 0.3)]
-    settings = gp.BeliefPropagation(factors, iterations=9, tolerance=1e-3, mode=mode, **options)
+    settings = gp.BeliefPropagation(factors, iterations=9, tolerance=1e-3, mode=mode, variables=variables, **options)
     with torch.no_grad():
         found = [settings.run(lengths)]
     found.append(settings.run(lengths))
@@ -140,12 +142,14 @@ def test_a_few_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(run(scores, iterations=7), expected)
 
 
+@pytest.mark.parametrize("variables", ["links", "heads"])
 @pytest.mark.parametrize("mode", ["sum", "max"])
-def test_fake_tensors(mode: belief_propagation.Mode) -> None:
+def test_fake_tensors(mode: belief_propagation.Mode, variables: belief_propagation.Variables) -> None:
     """No value is looked at where that may mean waiting."""
     with FakeTensorMode(), torch.no_grad():
         lengths = torch.full((3,), 4)
         factors = [*make([torch.zeros(shape) for shape in shapes(3, 5)]), bp.ProjectiveTree()]
-        found = gp.BeliefPropagation(factors, iterations=2, damping=0.1, mode=mode, temperatures=[2.0]).run(lengths)
+        how: dict[str, Any] = {"mode": mode, "variables": variables, "temperatures": [2.0]}
+        found = gp.BeliefPropagation(factors, iterations=2, damping=0.1, **how).run(lengths)
         assert found.links.shape == (3, 5, 5) and found.tags is not None and found.tags.shape == (3, 4, 2)
         assert found.log_partition.shape == (3,)
