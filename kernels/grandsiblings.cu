@@ -132,10 +132,11 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
                          du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
                          dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);
 #if !ON_GPU
-    if constexpr (order == 0)
-      if (must_prove && grandparents && (siblings || !beside))
-        return siblings ? sum_spans<true>(scores, results, mine, N, n, single_root)
-                        : sum_spans<false>(scores, results, mine, N, n, single_root);
+    if constexpr (order == 0 && !any_range<ALGEBRA(numbers)>) {
+      if (!grandparents || (beside && !siblings)) return false;  // nobody asks for these
+      return siblings ? sum_spans<true>(scores, results, mine, N, n, single_root)
+                      : sum_spans<false>(scores, results, mine, N, n, single_root);
+    } else
 #endif
     return sum_trees<ALGEBRA(numbers)>(scores, du, dv, results, mine, N, n, single_root, must_prove);
   }, Passes{pass, unproven});

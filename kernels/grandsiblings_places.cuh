@@ -58,123 +58,126 @@ struct GrandPlaces {
     for (int m = 1; m <= n; m += W) run(m + W <= N || N <= W ? m : N - W);
   }
 
-  // The greatest of the rows [n+1, step] for each arc from h; the first `counts` of them count, and all must be scores.
-  template <class In>
-  APART Pack greatest(Rows_ kind, const In* from, i64 step, int h, int m, int N, int counts, Mask& bad) const {
-    const Pack none = splat<Pack>(-infinity());
-    Pack best = none, odd = Pack{}, rest = none;
-    for (int r = 0; r <= n; ++r) {
-      const Share share = share_of(kind, r, h, m);
-      if (share == NONE) continue;
-      Pack x = scores_at(from + r * step, m, N);
-      if (share == SOME) x = choose(goes_with(kind, r, h, m), x, none);
-      odd = choose(x == x, odd, x);
-      if (r < counts) best = choose(x > best, x, best);
-      else rest = choose(x > rest, x, rest);
-    }
-    bad |= (odd != odd) | (best == -none) | (rest == -none);
-    return best;
+  // The greater of what is known of each arc from h and of the row r; a NaN is kept.
+  template <class In> DEVICE Pack greater(Pack known, Rows_ kind, const In* from, int r, int h, int m, int N) const {
+    const Share share = share_of(kind, r, h, m);
+    if (share == NONE) return known;
+    Pack x = scores_at(from, m, N);
+    if (share == SOME) x = choose(goes_with(kind, r, h, m), x, splat<Pack>(-infinity()));
+    known = choose(x > known, x, known);
+    return choose(x == x, known, x);
   }
 
-  // Weights as in GrandInside: those of siblings are relative to the best of their arc.
+  // Weights as in GrandInside: those of siblings are relative to the best of their arc. Heads of heads come last in a
+  // loop where they can, for scores to be read one after the other.
   template <class In> APART Range load(GrandParts<In> scores, int N, double spread) const {
     const Pack none = splat<Pack>(-infinity());
     const i64 square = (i64)N * N;
     double *tops = P, *both = tops + (n + 1) * line, *base = both + (n + 1) * line;  // where charts are not there yet
     Mask bad = lanes_below(0, 0);
+    for (int k = 0; k < (n + 1) * line; k += W) unpack(both + k, none);
+    for (int g = 0; g <= n; ++g)
+      for (int h = 1; h <= n; ++h) {
+        const In* from = scores.grandparents + g * square + (i64)h * N;
+        double* to = both + h * line;
+        each_pack(N, [&](int m) INLINED { unpack(to + m, greater(pack(to + m), OUTER, from, g, h, m, N)); });
+      }
     for (int h = 0; h <= n; ++h) {
-      unpack(both + h * line, none);
+      double *to = both + h * line, *best = tops + h * line;
+      unpack(best, Pack{});
       each_pack(N, [&](int m) INLINED {
         const Mask may = may_take(h, m, n);
-        Mask odd = lanes_below(0, 0);
-        Pack beside = Pack{}, under = scores_at(scores.arcs + (i64)h * N, m, N);
-        odd |= wrong(under);
-        if (scores.siblings)
-          beside = greatest(INNER, scores.siblings + h * square, N, h, m, N, single_root && h == 0 ? 1 : n + 1, odd);
-        if (h > 0) under += greatest(OUTER, scores.grandparents + (i64)h * N, square, h, m, N, n + 1, odd);
-        unpack(tops + h * line + m, choose(some(beside), beside, Pack{}));
-        unpack(both + h * line + m, choose(may, beside + under, none));
-        bad |= may & (odd | wrong(beside + under));
+        Pack beside = scores.siblings ? none : Pack{}, others = none;
+        for (int k = 0; k <= n && scores.siblings; ++k) {
+          Pack& known = single_root && h == 0 && k > 0 ? others : beside;
+          known = greater(known, INNER, scores.siblings + h * square + (i64)k * N, k, h, m, N);
+        }
+        bad |= may & wrong(others);
+        unpack(best + m, beside);
       });
+      for (int m = 0; m <= n; m += W) {
+        const Mask may = may_take(h, m, n);
+        const Pack beside = pack(best + m), arc = scores_at(scores.arcs + (i64)h * N, m, N);
+        const Pack under = h > 0 ? pack(to + m) : Pack{}, all = arc + under + beside;
+        bad |= may & (wrong(arc) | wrong(under) | wrong(beside) | wrong(all));
+        unpack(best + m, choose(some(beside), beside, Pack{}));
+        unpack(to + m, choose(may, all, none));
+      }
     }
     if (any(bad)) return Range{0., 0., 1};
     const Range range = bases_of_words<Lin<Pack>>(both, line, n, splat<Pack>(spread), base);
-    for (int h = 0; h <= n; ++h)
-      each_pack(N, [&](int m) INLINED {
-        const Pack best = pack(tops + h * line + m), shift = pack(base + m);
-        const Pack arc = scores_at(scores.arcs + (i64)h * N, m, N);
-        if (scores.siblings)
-          weigh(INNER, S, scores.siblings + h * square, N, h, m, N, single_root && h == 0 ? 0 : n,
+    for (int r = 0; r <= n; r += W)
+      for (int h = 1; h <= n; ++h) {
+        const In *of_h = scores.arcs + (i64)h * N, *from = scores.grandparents + (i64)h * N;
+        each_pack(N, [&](int m) INLINED {
+          const Pack arc = scores_at(of_h, m, N), best = pack(tops + h * line + m), shift = pack(base + m);
+          weigh(OUTER, A, from, square, r, h, m, N, n, [&](Pack x) INLINED { return arc + x + best - shift; });
+        });
+      }
+    for (int h = 0; h <= n && scores.siblings; ++h)
+      for (int r = 0; r <= n; r += W)
+        each_pack(N, [&](int m) INLINED {
+          const Pack best = pack(tops + h * line + m);
+          weigh(INNER, S, scores.siblings + h * square, N, r, h, m, N, single_root && h == 0 ? 0 : n,
                 [&](Pack x) INLINED { return x - best; });
-        if (h > 0) {
-          weigh(OUTER, A, scores.grandparents + (i64)h * N, square, h, m, N, n,
-                [&](Pack x) INLINED { return arc + x + best - shift; });
-        } else {
-          const Pack w = exp_in_range(arc + best - shift);
-          for (int c = 0; c < W && m + c <= n; ++c) *at(A, 0, m + c) = w[c];
-        }
-      });
+        });
+    each_pack(N, [&](int m) INLINED {
+      const Pack w = exp_in_range(scores_at(scores.arcs, m, N) + pack(tops + m) - pack(base + m));
+      for (int c = 0; c < W && m + c <= n; ++c) *at(A, 0, m + c) = w[c];
+    });
     return range;
   }
 
-  // exp(score(x)) of rows up to `last`; those after it weigh nothing.
+  // exp(score(x)) of the W rows from r, those after `last` weighing nothing.
   template <class In, class Score>
-  APART void weigh(Rows_ kind, double* cube, const In* from, i64 step, int h, int m, int N, int last, Score score) const {
-    const Pack none = splat<Pack>(-infinity());
-    double* to = at(cube, h, m);
-    for (int r = 0; r <= n; r += W) {
-      const Share share = share_of(kind, r, r + W - 1, h, m);
-      if (share == NONE) continue;
-      Square w;
-      if (share == ALL && r + W - 1 <= last) {
+  DEVICE void weigh(Rows_ kind, double* cube, const In* from, i64 step, int r, int h, int m, int N, int last,
+                    Score score) const {
+    const Share share = share_of(kind, r, r + W - 1, h, m);
+    if (share == NONE) return;
+    Square w;
+    if (share == ALL && r + W - 1 <= last) {
 #pragma GCC unroll 8
-        for (int l = 0; l < W; ++l) w.row[l] = exp_in_range(score(scores_at(from + (r + l) * step, m, N)));
-      } else {
-        for (int l = 0; l < W; ++l) {
-          w.row[l] = Pack{};
-          if (r + l > last || share_of(kind, r + l, h, m) == NONE) continue;
-          const Pack x = scores_at(from + (r + l) * step, m, N);
-          w.row[l] = exp_in_range(choose(goes_with(kind, r + l, h, m), score(x), none));
-        }
+      for (int l = 0; l < W; ++l) w.row[l] = exp_in_range(score(scores_at(from + (r + l) * step, m, N)));
+    } else {
+      for (int l = 0; l < W; ++l) {
+        w.row[l] = Pack{};
+        if (r + l > last || share_of(kind, r + l, h, m) == NONE) continue;
+        const Pack x = score(scores_at(from + (r + l) * step, m, N));
+        w.row[l] = exp_in_range(choose(goes_with(kind, r + l, h, m), x, splat<Pack>(-infinity())));
       }
-      w = transposed(w);
-      for (int c = 0; c < W && m + c <= n; ++c) unpack(to + c * row + r, w.row[c]);
     }
+    w = transposed(w);
+    double* to = at(cube, h, m) + r;
+    for (int c = 0; c < W && m + c <= n; ++c) unpack(to + c * row, w.row[c]);
   }
 
-  // The way back: what stands in place of the weights goes to rows [n+1, step], if these are wanted. Returns its sum.
-  template <class In> APART Pack hand_out(Rows_ kind, double* cube, In* to, i64 step, int h, int m, int N) const {
-    const double* from = at(cube, h, m);
+  // The way back: what stands in place of the weights goes to the rows.
+  template <class In>
+  DEVICE void hand_out(Rows_ kind, double* cube, In* to, i64 step, int r, int h, int m, int N) const {
+    if (share_of(kind, r, r + W - 1, h, m) == NONE) return;
+    const double* from = at(cube, h, m) + r;
     const Mask may = may_take(h, m, n);
-    Pack sum = Pack{};
-    for (int r = 0; r <= n; r += W) {
-      if (share_of(kind, r, r + W - 1, h, m) == NONE) continue;
-      Square v;
-      for (int c = 0; c < W; ++c) v.row[c] = m + c <= n ? pack(from + c * row + r) : Pack{};
-      v = transposed(v);
-      for (int l = 0; l < W && r + l <= n; ++l) {
-        const Pack x = choose(may, v.row[l], Pack{});
-        sum += x;
-        if (to) put_few(to + (r + l) * step, m, N, x);
-      }
+    Square v;
+    for (int c = 0; c < W; ++c) v.row[c] = m + c <= n ? pack(from + c * row) : Pack{};
+    v = transposed(v);
+    for (int l = 0; l < W && r + l <= n; ++l) {
+      const Few<In> x = __builtin_convertvector(choose(may, v.row[l], Pack{}), Few<In>);
+      In* place = to + (r + l) * step + m;
+      if (m + W <= N) std::memcpy(place, &x, sizeof x);
+      else for (int c = 0; m + c < N; ++c) place[c] = x[c];
     }
-    return sum;
-  }
-  template <class In> static DEVICE void put_few(In* row, int m, int N, Pack v) {
-    const Few<In> x = __builtin_convertvector(v, Few<In>);
-    if (m + W <= N) std::memcpy(row + m, &x, sizeof x);
-    else for (int l = 0; m + l < N; ++l) row[m + l] = x[l];
   }
   template <class In> APART void results(In* arcs, In* beside, In* under, int N) const {
     const i64 square = (i64)N * N;
     for (int h = 0; h <= n; ++h)
-      each_pack(N, [&](int m) INLINED {
-        Pack sum = Pack{};
-        if (h > 0) sum = hand_out(OUTER, A, under ? under + (i64)h * N : nullptr, square, h, m, N);
-        else for (int c = 0; c < W && m + c <= n; ++c) sum[c] = *at(A, 0, m + c);
-        put_few(arcs + (i64)h * N, m, N, sum);
-        if (beside) hand_out(INNER, S, beside + h * square, N, h, m, N);
-      });
+      for (int m = 1; m <= n; ++m)
+        if (m != h) arcs[(i64)h * N + m] = (In)*at(P, h, m);
+    for (int r = 0; r <= n && under; r += W)
+      for (int h = 1; h <= n; ++h)
+        each_pack(N, [&](int m) INLINED { hand_out(OUTER, A, under + (i64)h * N, square, r, h, m, N); });
+    for (int h = 0; h <= n && beside; ++h)
+      for (int r = 0; r <= n; r += W)
+        each_pack(N, [&](int m) INLINED { hand_out(INNER, S, beside + h * square, N, r, h, m, N); });
   }
 };
 #endif

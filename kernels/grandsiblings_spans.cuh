@@ -147,7 +147,7 @@ template <bool siblings> struct GrandSpans : GrandPlaces {
     for (int m = n; m >= 1; --m) {
       double *a = at(A, 0, m), *s = at(S, 0, m), *v = at(V, 0, m), *t = at(T, 0, m);
       const double by_p = dp[m] + dc[m], by_sum = by_p * *a;
-      *a = by_p * p[m];
+      *at(P, 0, m) = by_p * p[m];
       double* to_first = at(dC, m, 1);
       for (int k = 1; k < m; ++k) {
         dp[k] += dc[m] * t[k], t[k] = dc[m] * p[k];
@@ -171,7 +171,7 @@ template <bool siblings> struct GrandSpans : GrandPlaces {
     double *t = at(T, h, m), *s = at(S, h, m), *v = at(V, h, m), *by_v = dots, *by_t = dots + W * line;
     const double *of_v = coefficients(h, m), *of_p = at(P, h, 0), *of_c = at(C, h, back);
     double *to_p = at(dP, h, 0), *to_c = at(dC, h, back), *a = at(A, h, m);
-    Pack total = Pack{};
+    Pack total = Pack{}, whole = Pack{};
     outside_of(i, j, [&](auto many, auto outer, bool start) INLINED {
       Pack dc[MANY], dp[MANY];
       for (int l = 0; l < MANY; ++l) {
@@ -179,7 +179,9 @@ template <bool siblings> struct GrandSpans : GrandPlaces {
         dc[l] = pack(at(dC, h, m) + g);
         const Pack by_p = pack(to_p + m * row + g) + dc[l];
         dp[l] = by_p * pack(a + g);
-        unpack(a + g, by_p * pack(of_p + m * row + g));
+        const Pack mark = by_p * pack(of_p + m * row + g);
+        whole += mark;
+        unpack(a + g, mark);
         if (siblings) total += dp[l];
         else unpack(to_c + m * row + g, pack(to_c + m * row + g) + dp[l]);
       }
@@ -204,6 +206,7 @@ template <bool siblings> struct GrandSpans : GrandPlaces {
         unpack(by_v + k * W, sum_v), unpack(by_t + k * W, sum_t);
       }
     });
+    *at(P, h, m) = over_lanes(Lin<Pack>{whole}).v;  // of the arc; nothing wants P any more
     const double weight = s[h];
     for (int k = i + 1; k < j; k += W) {
       Square of_v, of_t;
