@@ -20,13 +20,11 @@ constexpr int SUMS = 8;  // a sum is that of c = 0, 8, .. and of c = 1, 9, .. an
 // A lane of a pack; a number in all of them; the numbers c, c + 1, .. in them; from[l][m] in lane l; of the sums and
 // the greatest numbers of c = 0, 8, .. and so on, those of all c.
 #if ON_GPU
-#define APART DEVICE
 DEVICE double lane_at(double x, int) { return x; }
 DEVICE double in_all(double x) { return x; }
 DEVICE double numbers(int c) { return (double)c; }
 template <class In> DEVICE double each_at(const In* const* from, int m) { return (double)from[0][m]; }
 #else
-#define APART __attribute__((noinline))
 DEVICE double lane_at(Pack x, int l) { return x[l]; }
 #if defined(__AVX512F__)
 DEVICE Pack in_all(double x) { return Pack{x, x, x, x, x, x, x, x}; }

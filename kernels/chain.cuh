@@ -17,11 +17,9 @@
 
 // What would only make a kernel longer: inlined on a CPU, loops unrolled on a GPU.
 #if ON_GPU
-#define APART DEVICE
 #define ROLLED _Pragma("unroll 1")
 #define TWO_AT_A_TIME _Pragma("unroll 2")
 #else
-#define APART __attribute__((noinline))
 #define ROLLED
 #define TWO_AT_A_TIME
 #endif

@@ -1,6 +1,6 @@
 // Projective trees with scores of grandparents and siblings: log Z, the probabilities of all parts and their
 // directional derivatives by inside and outside, in O(n^4) time and O(n^3) memory.
-#include "grandsiblings.cuh"
+#include "grandsiblings_spans.cuh"
 
 // The outside pass: derivatives of log Z by the inside chart, each cell pulling from the spans that used it. Of P and Q
 // are kept those by the sum that A and Z multiply, in the place of these: each is read for its own cell alone.
@@ -131,6 +131,13 @@ KERNEL grandsiblings(const In* arcs, const In* siblings, const In* grandparents,
     const GrandParts<In> scores = GrandParts<In>{arcs, siblings, grandparents}.at(b, N),
                          du = GrandParts<In>{u, u_siblings, u_grandparents}.at(b, N),
                          dv = GrandParts<In>{v, v_siblings, v_grandparents}.at(b, N);
+#if !ON_GPU
+    if constexpr (order == 0 && !any_range<ALGEBRA(numbers)>) {
+      if (!grandparents || (beside && !siblings)) return false;  // nobody asks for these
+      return siblings ? sum_spans<true>(scores, results, mine, N, n, single_root)
+                      : sum_spans<false>(scores, results, mine, N, n, single_root);
+    } else
+#endif
     return sum_trees<ALGEBRA(numbers)>(scores, du, dv, results, mine, N, n, single_root, must_prove);
   }, Passes{pass, unproven});
 }

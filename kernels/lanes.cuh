@@ -10,6 +10,8 @@
 //   IN_FIRST_WARP    where one warp does                WARP_BARRIER()  between its loops
 //   BARRIER()        between loops                      LEADER     true in one lane
 //   LANE_NUMBER      this lane, for storage of its own
+//
+// DEVICE: a function that is inlined; APART: one that a CPU does not inline, to have all registers, or to be there once.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -31,6 +33,7 @@ typedef bool Mask;
 
 #define DEVICE __device__ __forceinline__
 #define INLINED  // lambdas in device code are
+#define APART DEVICE
 #define KERNEL __global__ void __launch_bounds__(BLOCK, 1)
 #define SENTENCES(b, B) for (int b = blockIdx.x; b < (B); b += gridDim.x)
 #define SLOT ((i64)blockIdx.x)
@@ -81,6 +84,7 @@ static thread_local Team team;
 
 #define DEVICE inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))  // a lambda: else what it captures is read from memory
+#define APART __attribute__((noinline))
 #define KERNEL static void
 #define SENTENCES(b, B) for (int b; (b = team.next->fetch_add(1, std::memory_order_relaxed)) < (B);)
 #define SLOT ((i64)team.slot)

@@ -4,7 +4,7 @@
 // A single root exactly: a component takes the root only if no other node can be its head. That makes the arcs from
 // the root as few as can be, and the score the best among those trees; if they are more than one, there is no tree.
 #pragma once
-#include "weights.cuh"
+#include "squares.cuh"
 
 struct MstWork {
   double* in;    // [N, N] in[v][u]: best arc from node u into the component whose row is v
@@ -53,6 +53,21 @@ DEVICE bool is_tree(const i64* heads, int n, int single_root, int* seen) {
   return team_broadcast(tree);
 }
 
+#if !ON_GPU
+template <class V> DEVICE V greatest_lane(V v) {  // in all lanes
+  auto with = [&](V other) INLINED { v = choose(other > v, other, v); };
+  if constexpr (sizeof(V) == 64) {
+    with(__builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+    with(__builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+    with(__builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
+  } else {
+    with(__builtin_shufflevector(v, v, 2, 3, 0, 1));
+    with(__builtin_shufflevector(v, v, 1, 0, 3, 2));
+  }
+  return v;
+}
+#endif
+
 // First of the greatest in row[lo..hi).
 DEVICE Best row_argmax(const double* row, int lo, int hi) {
 #if ON_GPU
@@ -69,7 +84,8 @@ DEVICE Best row_argmax(const double* row, int lo, int hi) {
       value = choose(better, x, value);
       at = choose(better, here, at);
     }
-    for (int l = 0; l < W; ++l) best = Better{}(best, Best{value[l], (int)at[l]});
+    const Pack top = greatest_lane(value), index = -greatest_lane(choose(value == top, -at, splat<Pack>(-infinity())));
+    if (index[0] >= 0) best = Best{top[0], (int)index[0]};
   }
   for (; u < hi; ++u)
     if (row[u] > best.value) best = Best{row[u], u};

@@ -16,10 +16,8 @@ constexpr int AT_ONCE = 16;  // templates, whose rows are found together
 constexpr int CODES = 14;    // of how two nodes lie to each other
 
 // A word holds bits of NODES nodes, a byte a pack. ROWS_WORDS(i, rows, j, n): every row i and word j of it.
-// APART: a function that a CPU does not inline, to have all registers.
 // OPEN_ARCS: every p and k < sizes[p], for p in 0..n and k below N.
 #if ON_GPU
-#define APART DEVICE
 #define ROWS_WORDS(i, rows, j, n) ROWS_PACKS(i, rows, j, n)
 #define OPEN_ARCS(p, k, sizes, n, N) \
   LANES(flat_, ((n) + 1) * (N)) if (const int p = flat_ / (N), k = flat_ % (N); k < (sizes)[p])
@@ -33,7 +31,6 @@ DEVICE unsigned unknown(double x) { return !(x == x); }
 DEVICE double choose_lanes(unsigned lanes, double a, double b) { return lanes ? a : b; }
 DEVICE double add_lanes(unsigned lanes, double a, double b) { return lanes ? a + b : a; }
 #else
-#define APART __attribute__((noinline))
 #define ROWS_WORDS(i, rows, j, n) for (int i = 0; i < (rows); ++i) for (int j = 0; j < (n); j += NODES)
 #define OPEN_ARCS(p, k, sizes, n, N) for (int p = 0; p <= (n); ++p) for (int k = 0; k < (sizes)[p]; ++k)
 DEVICE int lowest_bit(u64 x) { return __builtin_ctzll(x); }

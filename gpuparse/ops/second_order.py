@@ -41,7 +41,18 @@ def _grand_room(task: KernelTask) -> Room:
     """What GrandInside of grandsiblings.cuh and GrandOutside of grandsiblings.cu take."""
     _, N = task.sizes
     grid = N * (N + 1) // 2 * _row(N)
-    return _room(task, N * N, (10 if task.both_ways else 7) * grid + 2 * _triples(N) + (2 * N + 1) * _row(N))
+    room = _room(task, N * N, (10 if task.both_ways else 7) * grid + 2 * _triples(N) + (2 * N + 1) * _row(N))
+    if task.kind == "sums" and task.order == 0 and not task.fast:
+        room = room._replace(doubles=max(room.doubles, _grand_spans(N, task.both_ways)))
+    return room
+
+
+def _grand_spans(N: int, both_ways: bool) -> int:
+    """What GrandPlaces of grandsiblings_places.cuh takes."""
+    lines = (N + 7) // 8
+    lines += lines % 4 == 0
+    cube = N * 8 * (N * lines | 1) + 8
+    return (8 if both_ways else 6) * cube + 22 * 8 * (lines + 1) + 8
 
 
 def _room(task: KernelTask, nodes: int, numbers: int) -> Room:
