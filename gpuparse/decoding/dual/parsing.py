@@ -18,12 +18,13 @@ from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parts import Parts, legal_triples
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
-from gpuparse.ops.automata import Before, automata
+from gpuparse.ops.automata import Before, Stars, automata
 from gpuparse.ops.multipliers import readings
 from gpuparse.structures.trees import can_validate
 
 SHARE = 0.5  # of the arcs' scores that the automata have
-ROUNDS = 3  # of pricing in an iteration: what is still not exact then is scored in the next one
+ROUNDS = 1  # of pricing in an iteration: what is still not exact then is scored in a later one
+REST = 8  # iterations, at most, after which it is looked whether there is anything to price
 
 
 def second_order(
@@ -86,6 +87,7 @@ class TreesAndStars:
 
     def __post_init__(self) -> None:
         self.used = Used(self.stars.siblings, self.stars.grandparents)
+        self.rest, self.pause = 1, 0
 
     def ask(self, u: Float64[Tensor, "B T"]) -> Said:
         trees, stars = self.trees, self.stars
@@ -101,15 +103,35 @@ class TreesAndStars:
         for again in range(1 + ROUNDS):
             found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)
             self.before = Before(down, up, found)
-            self.used.add(found, heads)
-            if again == ROUNDS or not can_validate(heads, None) or not self._price():
+            if again == ROUNDS or not self._price_now(found):
                 break
         exact = known(stars.siblings), known(stars.grandparents)
         says, values, score = readings(scores, self.arcs, *exact, lengths, heads, found)
+        if self.used.families and (not can_validate(heads, None) or bool(score.isneginf().any())):
+            self.used.trees.append(heads)
+            if can_validate(heads, None) and self._price():
+                says, values, score = readings(scores, self.arcs, *exact, lengths, heads, found)
         return Said(values, says, {"heads": heads}, score)
 
     def look(self) -> None:
-        self._price()
+        if not can_validate(self.arcs, None):
+            self._price()
+
+    def _price_now(self, found: Stars) -> bool:
+        """Whether stars are to be looked for again, now that what they have is scored. Where that came to nothing lately
+        it is left for some iterations."""
+        if not self.used.families:
+            return False
+        self.used.stars.append(found)
+        if not can_validate(self.arcs, None):
+            return False
+        self.pause -= 1
+        if self.pause > 0:
+            return False
+        again = self._price()
+        self.rest = 1 if again else min(2 * self.rest, REST)
+        self.pause = 0 if again else self.rest
+        return again
 
     def _price(self) -> bool:
         """Score what was used; whether stars may be others by that, which are to be looked for again."""

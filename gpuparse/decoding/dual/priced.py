@@ -91,8 +91,9 @@ class PricedParts(Parts):
         """Score triples, given by their places in ``hoped``, that are not exact yet; which these were. Waits for the
         device."""
         hoped, known = self.hoped.view(-1), self.known.view(-1)
-        codes = codes[hoped[codes] != known[codes]].unique()
+        codes = codes[hoped[codes] != known[codes]]
         if len(codes):
+            codes = codes.unique()
             triples = self.triples(codes)
             values = self.source.score(*triples).detach().double()
             if self.convert is not None:
@@ -115,23 +116,27 @@ class PricedParts(Parts):
         self.price(torch.arange(self.hoped.numel(), device=self.device))
         return self.known
 
-    def used(self, stars: Stars, trees: Int64[Tensor, "S N"]) -> Codes:
-        """The triples of stars and of trees of these sentences, one batch of them after the other; heads of -1 have
-        none."""
-        N, B = self.nodes, len(self.lengths)
+    def of_stars(self, stars: Stars) -> Codes:
+        """Where the triples of stars of these sentences are, one batch of them after the other."""
+        N = self.nodes
         first, p, c = stars.children.nonzero(as_tuple=True)
-        there = trees >= 0
-        head = torch.where(there, trees, 0)
-        node = torch.arange(N, device=self.device)
         if self.kind == "grandparents":
-            of_stars = torch.where(p > 0, (stars.heads[first, p] * N + p) * N + c, 0)
-            of_trees = torch.where(head > 0, (head.gather(1, head) * N + head) * N + node, 0)
+            places = torch.where(p > 0, (stars.heads[first, p] * N + p) * N + c, 0)
         else:
-            of_stars = (p * N + _before(first * N + p, p, c)) * N + c
-            word = word_mask(self.lengths, N).repeat(len(trees) // B, 1) & there
-            of_trees = torch.where(word, (head * N + previous_sibling(head, word)) * N + node, 0)
-        start = torch.arange(len(trees), device=self.device) % B * N**3
-        return torch.cat([start[first] + of_stars, (start[:, None] + of_trees).view(-1)])
+            places = (p * N + _before(first * N + p, p, c)) * N + c
+        return first % len(self.lengths) * N**3 + places
+
+    def of_trees(self, heads: Int64[Tensor, "S N"]) -> Codes:
+        """Where those of trees are; heads of -1 have none."""
+        N, B = self.nodes, len(self.lengths)
+        node, there = torch.arange(N, device=self.device), heads >= 0
+        head = torch.where(there, heads, 0)
+        if self.kind == "grandparents":
+            places = torch.where(head > 0, (head.gather(1, head) * N + head) * N + node, 0)
+        else:
+            word = word_mask(self.lengths, N).repeat(len(heads) // B, 1) & there
+            places = torch.where(word, (head * N + previous_sibling(head, word)) * N + node, 0)
+        return (torch.arange(len(heads), device=self.device) % B * N**3)[:, None].add(places).view(-1)
 
 
 def _before(star: Codes, p: Codes, c: Codes) -> Codes:
@@ -163,26 +168,29 @@ class Used:
 
     def __init__(self, *pairs: Pairs) -> None:
         self.families = [x for x in pairs if isinstance(x, PricedParts)]
-        self.kept: list[tuple[Stars, Int64[Tensor, "B N"]]] = []
-
-    def add(self, stars: Stars, trees: Int64[Tensor, "B N"]) -> None:
-        if self.families:
-            self.kept.append((stars, trees))
+        self.stars: list[Stars] = []
+        self.trees: list[Int64[Tensor, "B N"]] = []
 
     def price(self) -> tuple[Codes, Codes] | None:
         """Score what was used: the nodes whose stars may now be others, and their sentences; None if there are none.
         Waits for the device."""
-        if not self.kept:
-            return None
-        stars = Stars(*(torch.cat(x) for x in zip(*(stars for stars, _ in self.kept), strict=True)))
-        trees = torch.cat([trees for _, trees in self.kept])
-        self.kept.clear()
         changed = []
         for family in self.families:
-            triples = family.triples(family.price(family.used(stars, trees)))
-            changed.append((triples.sentence, triples.j if family.kind == "grandparents" else triples.i))
+            codes = []
+            if self.stars:
+                codes.append(family.of_stars(Stars(*(torch.cat(x) for x in zip(*self.stars, strict=True)))))
+            if self.trees:
+                codes.append(family.of_trees(torch.cat(self.trees)))
+            new = family.price(torch.cat(codes)) if codes else ()
+            if len(new):
+                triples = family.triples(new)
+                changed.append((triples.sentence, triples.j if family.kind == "grandparents" else triples.i))
+        self.stars.clear()
+        self.trees.clear()
+        if not changed:
+            return None
         sentence, node = (torch.cat(x) for x in zip(*changed, strict=True))
-        return (sentence, node) if len(node) else None
+        return sentence, node
 
 
 def price_stars(find: Callable[[], Stars], pairs: Sequence[Pairs]) -> Stars:
@@ -190,6 +198,6 @@ def price_stars(find: Callable[[], Stars], pairs: Sequence[Pairs]) -> Stars:
     used = Used(*pairs)
     while True:
         found = find()
-        used.add(found, torch.full_like(found.heads, -1))
+        used.stars.append(found)
         if used.price() is None:
             return found

@@ -261,7 +261,7 @@ def test_what_stars_and_trees_use(kind: Kind, single_root: bool) -> None:
     trees[1][2] = -1  # there is none
     _, parts = priced(kind)
     stars = Stars(*(torch.cat(x) for x in zip(*every, strict=True)))
-    codes = parts.used(stars, torch.cat(trees))
+    codes = torch.cat([parts.of_stars(stars), parts.of_trees(torch.cat(trees))])
     found = {(b, i, j, k) for b, i, j, k in zip(*(x.tolist() for x in parts.triples(codes)), strict=True) if k}
     wanted = set()
     for one, tree in zip(every, trees, strict=True):
