@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from gpuparse.decoding import certificates
-from gpuparse.decoding.parts import DenseParts, Parts
+from gpuparse.decoding.parts import DenseParts, Kind, Parts
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.structures.masks import arc_mask, word_mask
@@ -82,16 +82,20 @@ def _forbid(scores: Scores, never: Bool[Tensor, "B N N"]) -> Scores:
     found: dict[str, Parts | None] = {"siblings": scores.siblings, "grandparents": scores.grandparents}
     for kind, parts in zip(scores.second_order, scores.parts, strict=True):
         if isinstance(parts, DenseParts):
-            one = never[:, :, :, None] | (never[:, None] if kind == "grandparents" else never[:, :, None])
-            if kind == "siblings":  # (h, h, m): a first child has no sibling
-                first = torch.eye(never.shape[1], dtype=torch.bool, device=never.device)[..., None]
-                one = torch.where(first, never[:, :, None], one)
-            values = parts.values.masked_fill(one, -torch.inf)
+            values = parts.values.masked_fill(without_arcs(kind, never), -torch.inf)
             if not (scores.validates and torch.equal(values, parts.values)):
                 found[kind] = DenseParts(values, scores.lengths, kind=kind, validate_args=False)
     if found["siblings"] is scores.siblings and found["grandparents"] is scores.grandparents:
         return scores
     return scores.with_parts(found["siblings"], found["grandparents"])
+
+
+def without_arcs(kind: Kind, never: Bool[Tensor, "B N N"]) -> Bool[Tensor, "B N N N"]:
+    """The pairs that need one of these arcs."""
+    if kind == "grandparents":
+        return never[..., None] | never[:, None]
+    first = torch.eye(never.shape[1], dtype=torch.bool, device=never.device)[..., None]  # (h, h, m) has no sibling
+    return never[:, :, None] | (never[..., None] & ~first)
 
 
 def _masked(

@@ -50,6 +50,11 @@ class Parts(ABC):
         self.large = False
         self.scored = 0
 
+    @property
+    def lazy(self) -> bool:
+        """Whether scores are computed where someone asks."""
+        return True
+
     @abstractmethod
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         """Upper bounds over node ``axis`` (0, 1 or 2) of the triple, given the other two; without a gradient.
@@ -128,6 +133,10 @@ class DenseParts(Parts):
         if can_validate(values, validate_args):
             self.large = _check_values(values.detach(), counts, kind)
 
+    @property
+    def lazy(self) -> bool:
+        return False
+
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         read = legal_triples(self.kind, self.lengths, self.nodes)
         return torch.where(read, self.values.detach(), -torch.inf).amax(as_axis(axis) + 1)
@@ -155,6 +164,10 @@ class TakenParts(Parts):
     def __init__(self, whole: Parts, rows: Int[Tensor, " K"]) -> None:
         super().__init__(whole.kind, whole.lengths[rows], whole.nodes, whole.dtype, whole.device)
         self.whole, self.rows = whole, rows
+
+    @property
+    def lazy(self) -> bool:
+        return self.whole.lazy
 
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         return self.whole.bound(axis)[self.rows]
@@ -241,6 +254,12 @@ def legal_triples(kind: Kind, lengths: Int[Tensor, " B"], nodes: int) -> Bool[Te
             for past in (each[n + 1 :], each[: n + 1, n + 1 :], each[: n + 1, : n + 1, n + 1 :]):
                 past.zero_()
     return found
+
+
+def count_triples(kind: Kind, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """How many triples of each sentence are ever read."""
+    n = lengths
+    return n * (n - 1) ** 2 if kind == "grandparents" else n * (n + 1) * (2 * n + 1) // 6
 
 
 def legal_pairs(kind: Kind, axis: int, lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N"]:

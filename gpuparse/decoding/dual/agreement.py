@@ -165,6 +165,9 @@ class Together(Protocol):
     def ask(self, u: Float64[Tensor, "K T"]) -> Said:
         """What they say under penalties."""
 
+    def look(self) -> None:
+        """Called where sentences are looked at, which waits for the device: what else waits is done here."""
+
     def take(self, rows: Rows) -> Together:
         """Those of some of these sentences."""
 
@@ -190,6 +193,9 @@ class OneByOne:
             return {name: x for f in found for name, x in f.structures.items()}, None
         structures, score = self.primal(found, self.rows)
         return structures, score.double()
+
+    def look(self) -> None:
+        """Nothing is left for it."""
 
     def take(self, rows: Rows) -> OneByOne:
         return replace(self, oracles=[oracle.take(rows) for oracle in self.oracles], rows=self.rows[rows])

@@ -17,6 +17,7 @@ from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.horizon import Near, Whole
 from gpuparse.decoding.dual.oracles import HeadAutomata
 from gpuparse.decoding.dual.parsing import second_order
+from gpuparse.decoding.dual.priced import hoped
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import legal_pairs, legal_triples
@@ -89,7 +90,7 @@ def decompose(
         horizon[rows] = moved
         rows = rows[again]
     left = ~known.certified & possible
-    stats = {"dual_iterations": known.iterations.clone(), "fallback": torch.zeros_like(left)}
+    stats = {"dual_iterations": known.iterations.clone(), "fallback": torch.zeros_like(left), "scored": whole.scored}
     if fallback and bool(left.any()):
         rest = left.nonzero()[:, 0]
         warm = Warm(known.promising[rest], known.heads[rest], known.bound[rest])
@@ -98,6 +99,7 @@ def decompose(
         some = parse_price_cut(scores.take(rest), warm=warm, **wanted, **limits)
         some = replace(some, iterations=known.iterations[rest])
         some.stats.update(dual_iterations=known.iterations[rest], fallback=left[rest])
+        some.stats["scored"] = some.stats["scored"] + whole.scored[rest]
         return known.parse(scores, stats).put(rest, some)
     stats["branches"] = known.branches
     open_ = left & (known.bound > -torch.inf) & exact
@@ -148,10 +150,12 @@ def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tenso
     """Arcs (g, p) that can be in a better tree: under the last penalties the star of p loses no more by g than what is
     between L(u) and the best tree so far. And arcs that an oracle has ever chosen."""
     automata, u = decomposition.oracles[1], found.penalties[1]
-    assert isinstance(automata, HeadAutomata) and automata.grandparents is not None
+    assert isinstance(automata, HeadAutomata)
+    grandparents = hoped(automata.grandparents)
+    assert grandparents is not None
     N = automata.arcs.shape[1]
     triples = legal_triples("grandparents", automata.lengths, N)
-    gains = (automata.arcs + u["arcs"])[:, None] + automata.grandparents
+    gains = (automata.arcs + u["arcs"])[:, None] + grandparents
     stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"]
     stars = torch.where(legal_pairs("siblings", 0, automata.lengths, N), stars, -torch.inf)
     rows = torch.arange(len(found.score), device=found.score.device)

@@ -8,6 +8,8 @@ What all heads of a word have in common is taken off, and what is left is multip
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -18,8 +20,10 @@ from gpuparse.decoding.dual.agreement import Agreement, Rounding
 from gpuparse.decoding.dual.branch import Branch
 from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata
-from gpuparse.decoding.dual.parsing import dense_parts
+from gpuparse.decoding.dual.parsing import as_pairs
+from gpuparse.decoding.dual.priced import PricedParts, Triples
 from gpuparse.decoding.ilp.second_order import upper_bound
+from gpuparse.decoding.parts import Kind, count_triples
 from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
@@ -38,7 +42,7 @@ class Whole:
     """All scores of some sentences in float64, and what they say of each arc.
 
     Attributes:
-        scores: labels folded in, pairs dense.
+        scores: labels folded in; pairs dense, or priced if they are lazily scored.
         over: the most that the pairs of each kind can add to an arc [B, N, N].
         total: of each arc with that, less the word's best; -inf where there is none [B, N, N].
         best: of each word [B, N].
@@ -56,19 +60,31 @@ class Whole:
         arcs = scores.fold_labels().arcs.detach().double()
         lengths, pairs = scores.lengths, dict(zip(scores.second_order, scores.parts, strict=True))
         read = arc_mask(lengths, arcs.shape[1])
-        over: dict[str, Tensor] = {kind: upper_bound(parts) for kind, parts in pairs.items()}
+        given: dict[str, Any] = {kind: as_pairs(parts, arcs, lengths) for kind, parts in pairs.items()}
+        made = Scores(arcs, lengths, **given, validate_args=False)
+        over: dict[str, Tensor] = {parts.kind: upper_bound(parts) for parts in made.parts}
         total = torch.where(read, sum(over.values(), arcs), -torch.inf)
         best, top = (_finite(x.amax(1)) for x in (total, torch.where(read, arcs, -torch.inf)))
-        dense = {kind: dense_parts(parts, lengths) for kind, parts in pairs.items()}
-        return cls(Scores(arcs, lengths, **dense, validate_args=False), over, total - best[:, None], best, top)
+        return cls(made, over, total - best[:, None], best, top)
 
     def take(self, rows: Int64[Tensor, " K"]) -> Whole:
         """Those of some of the sentences."""
         scores = self.scores
-        pairs = {kind: parts.dense()[rows] for kind, parts in zip(scores.second_order, scores.parts, strict=True)}
+        pairs: dict[str, Any] = {
+            parts.kind: parts.take(rows) if isinstance(parts, PricedParts) else parts.dense()[rows]
+            for parts in scores.parts
+        }
         some = Scores(scores.arcs[rows], scores.lengths[rows], **pairs, validate_args=False)
         over = {kind: x[rows] for kind, x in self.over.items()}
         return Whole(some, over, self.total[rows], self.best[rows], self.top[rows])
+
+    @property
+    def scored(self) -> Int64[Tensor, " B"]:
+        """How many pairs of each sentence were scored."""
+        each = [
+            x.counted if isinstance(x, PricedParts) else count_triples(x.kind, x.lengths) for x in self.scores.parts
+        ]
+        return torch.stack(each).sum(0)
 
     def first_trees(self, single_root: bool) -> tuple[Int64[Tensor, "B N"], Each]:
         """The better of the best trees by arcs alone, and were every arc's pairs the best; and its score."""
@@ -104,27 +120,44 @@ class Whole:
         keep = self.total >= -at
         arcs = torch.where(keep, scores.arcs - self.top[:, None], -torch.inf)
         beyond = _nearest(-self.total, ~keep)
-        pairs = {}
-        for kind, parts in zip(scores.second_order, scores.parts, strict=True):
-            dense, side = parts.dense(), 1 if kind == "grandparents" else 2
-            away = self.over[kind].unsqueeze(side) - dense
+        pairs: dict[str, Any] = {}
+        for parts in scores.parts:
+            cube = parts.hoped if isinstance(parts, PricedParts) else parts.dense()
+            side = 1 if parts.kind == "grandparents" else 2
+            away = self.over[parts.kind].unsqueeze(side) - cube
             far = away > at[..., None]
             beyond = torch.minimum(beyond, _nearest(away, far))
-            pairs[kind] = _ldexp(dense.masked_fill(far, -torch.inf), power)
-        near = Scores(_ldexp(arcs, power), scores.lengths, **pairs, validate_args=False)
-        return Near(self, near, horizon, power, beyond)
+            pairs[parts.kind] = found = _ldexp(cube.masked_fill(far, -torch.inf), power)
+            if isinstance(parts, PricedParts):
+                exact = torch.where(cube == parts.known, found, -torch.inf)
+                pairs[parts.kind] = PricedParts(parts, found, exact)
+        near = Near(
+            self, Scores(_ldexp(arcs, power), scores.lengths, **pairs, validate_args=False), horizon, power, beyond
+        )
+        for parts in near.scores.parts:
+            if isinstance(parts, PricedParts):
+                parts.convert = partial(near.of_triples, parts.kind)
+        return near
 
 
 @dataclass(frozen=True)
 class Near:
     """The scores that are within a horizon, less the words' ``top``, times 2 to ``power``; and how far away the nearest
-    part is that is not; inf without any."""
+    part is that is not; inf without any. Where pairs are lazily scored more of them may turn out to be beyond it."""
 
     whole: Whole
     scores: Scores
     horizon: Each
     power: Int64[Tensor, " B"]
     nearest: Each
+
+    def of_triples(self, kind: Kind, triples: Triples, scores: Float64[Tensor, " T"]) -> Float64[Tensor, " T"]:
+        """Scores of pairs in these units, -inf of those that are beyond the horizon."""
+        sentence, i, j, k = triples
+        away = self.whole.over[kind][sentence, j if kind == "grandparents" else i, k] - scores
+        far = away > self.horizon[sentence]
+        self.nearest.scatter_reduce_(0, sentence, torch.where(far & away.isfinite(), away, torch.inf), "amin")
+        return _ldexp(scores.masked_fill(far, -torch.inf), self.power[sentence])
 
     def score(self, value: Each) -> Each:
         """What a value of these scores is as a score of all."""

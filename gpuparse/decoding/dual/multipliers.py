@@ -83,8 +83,10 @@ class Multipliers:
         look = 1 if can_validate(self.rows, None) else LOOK
         for number in range(1, most + 1):
             self._iterate(last=number == most)
-            if number % look == 0 and number < most and not self._leave():
-                break
+            if number % look == 0 and number < most:
+                self.together.look()
+                if not self._leave():
+                    break
         return self._result()
 
     def _iterate(self, last: bool) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding.dual.agreement import Found
+from gpuparse.decoding.dual.priced import Pairs, PricedParts, hoped, price_stars
 from gpuparse.distributions import SecondOrderTrees, TrigramChains
 from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.ops.automata import automata
@@ -46,7 +47,11 @@ class OfTensors:
 
     def take(self, rows: Rows) -> Self:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.shared}
-        return replace(self, **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)})
+        return replace(
+            self,
+            **{name: x[rows] for name, x in given.items() if isinstance(x, Tensor)},
+            **{name: x.take(rows) for name, x in given.items() if isinstance(x, PricedParts)},
+        )
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ class HeadAutomata(OfTensors):
 
     Args:
         arcs: scores [B, N, N] of children.
+        siblings, grandparents: scores [B, N, N, N], or parts that are priced: what the best stars have of them is
+            scored, which waits for the device.
 
     Example:
         >>> import torch
@@ -139,8 +146,8 @@ class HeadAutomata(OfTensors):
 
     arcs: Float64[Tensor, "B N N"]
     lengths: Int64[Tensor, " B"]
-    siblings: Float64[Tensor, "B N N N"] | None = None
-    grandparents: Float64[Tensor, "B N N N"] | None = None
+    siblings: Pairs = None
+    grandparents: Pairs = None
     single_root: bool = True
     up: Float64[Tensor, "B N N"] | None = None
 
@@ -156,7 +163,9 @@ class HeadAutomata(OfTensors):
         if self.grandparents is not None:
             up = torch.zeros_like(down) if up is None else up
             up = up + penalties["heads"] if "heads" in penalties else up
-        found = automata(down, up, self.siblings, self.grandparents, self.lengths, single_root=self.single_root)
+        pairs = self.siblings, self.grandparents
+        given = hoped(self.siblings), hoped(self.grandparents), self.lengths
+        found = price_stars(lambda: automata(down, up, *given, single_root=self.single_root), pairs)
         indicators = {"arcs": found.children.double()}
         if self.grandparents is not None:
             indicators["heads"] = arc_indicators(found.heads)

@@ -13,14 +13,18 @@ from torch import Tensor
 from gpuparse.decoding.dual.agreement import Found, Rounding, Rows, Said, Structures
 from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata, TreeOracle
+from gpuparse.decoding.dual.priced import PricedParts, Used, hoped, known
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parts import Parts, legal_triples
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
-from gpuparse.ops.automata import Before, automata
+from gpuparse.ops.automata import Before, Stars, automata
 from gpuparse.ops.multipliers import readings
+from gpuparse.structures.trees import can_validate
 
 SHARE = 0.5  # of the arcs' scores that the automata have
+ROUNDS = 1  # of pricing in an iteration: what is still not exact then is scored in a later one
+REST = 8  # iterations, at most, after which it is looked whether there is anything to price
 
 
 def second_order(
@@ -50,7 +54,7 @@ def second_order(
     """
     arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
     siblings, grandparents = (
-        None if parts is None else dense_parts(parts, lengths) for parts in (scores.siblings, scores.grandparents)
+        None if parts is None else as_pairs(parts, arcs, lengths) for parts in (scores.siblings, scores.grandparents)
     )
     names = ("arcs",) if grandparents is None else ("arcs", "heads")
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
@@ -70,16 +74,24 @@ def second_order(
 @dataclass
 class TreesAndStars:
     """Spanning trees and head automata, asked at once; and the scores of arcs that both have together. Stars whose
-    penalties are those of the last call are not looked for again."""
+    penalties are those of the last call are not looked for again.
+
+    What they use of lazily scored pairs is scored at once where that waits for nothing, else at the next look; until
+    then the score of a tree that has such a part is not known.
+    """
 
     trees: TreeOracle
     stars: HeadAutomata
     arcs: Float64[Tensor, "B N N"]
     before: Before | None = None
 
+    def __post_init__(self) -> None:
+        self.used = Used(self.stars.siblings, self.stars.grandparents)
+        self.rest, self.pause = 1, 0
+
     def ask(self, u: Float64[Tensor, "B T"]) -> Said:
         trees, stars = self.trees, self.stars
-        pairs, lengths, root = (stars.siblings, stars.grandparents), trees.lengths, trees.single_root
+        lengths, root = trees.lengths, trees.single_root
         penalties = u.unflatten(1, (len(trees.names), 2, *self.arcs.shape[1:]))
         scores, down, up = trees.arcs + penalties[:, 0, 0], stars.arcs + penalties[:, 0, 1], stars.up
         if stars.grandparents is not None:
@@ -87,10 +99,48 @@ class TreesAndStars:
             own = penalties[:, 1, 1]  # of one sentence it lies side by side already, and will change
             up = own.clone(memory_format=torch.contiguous_format) if up is None else up + own
         heads = MATRIX_TREE.argmax(scores, lengths, root)
-        found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)
-        self.before = Before(down, up, found)
-        says, values, score = readings(scores, self.arcs, *pairs, lengths, heads, found)
+        pairs = hoped(stars.siblings), hoped(stars.grandparents)
+        for again in range(1 + ROUNDS):
+            found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)
+            self.before = Before(down, up, found)
+            if again == ROUNDS or not self._price_now(found):
+                break
+        exact = known(stars.siblings), known(stars.grandparents)
+        says, values, score = readings(scores, self.arcs, *exact, lengths, heads, found)
+        if self.used.families and (not can_validate(heads, None) or bool(score.isneginf().any())):
+            self.used.trees.append(heads)
+            if can_validate(heads, None) and self._price():
+                says, values, score = readings(scores, self.arcs, *exact, lengths, heads, found)
         return Said(values, says, {"heads": heads}, score)
+
+    def look(self) -> None:
+        if not can_validate(self.arcs, None):
+            self._price()
+
+    def _price_now(self, found: Stars) -> bool:
+        """Whether stars are to be looked for again, now that what they have is scored. Where that came to nothing lately
+        it is left for some iterations."""
+        if not self.used.families:
+            return False
+        self.used.stars.append(found)
+        if not can_validate(self.arcs, None):
+            return False
+        self.pause -= 1
+        if self.pause > 0:
+            return False
+        again = self._price()
+        self.rest = 1 if again else min(2 * self.rest, REST)
+        self.pause = 0 if again else self.rest
+        return again
+
+    def _price(self) -> bool:
+        """Score what was used; whether stars may be others by that, which are to be looked for again."""
+        changed = self.used.price()
+        if changed is not None and self.before is not None:
+            down = self.before.down.clone()
+            down[changed] = torch.nan  # as nothing is
+            self.before = self.before._replace(down=down)
+        return changed is not None
 
     def take(self, rows: Rows) -> TreesAndStars:
         return TreesAndStars(self.trees.take(rows), self.stars.take(rows), self.arcs[rows])
@@ -99,6 +149,15 @@ class TreesAndStars:
 def scaled(scores: Tensor, by: float) -> Tensor:
     """Scores times a number; what is forbidden stays so."""
     return torch.where(scores.isneginf(), scores, by * scores)
+
+
+def as_pairs(
+    parts: Parts, arcs: Float64[Tensor, "B N N"], lengths: Int64[Tensor, " B"]
+) -> Float64[Tensor, "B N N N"] | PricedParts:
+    """Scores of pairs as head automata take them."""
+    if isinstance(parts, PricedParts):
+        return parts
+    return PricedParts.of(parts, arcs.isneginf()) if parts.lazy else dense_parts(parts, lengths)
 
 
 def dense_parts(parts: Parts, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, "B N N N"]:
