@@ -30,7 +30,7 @@ TOLD_APART = 2.0**-44  # likewise: what trees have to be apart to be told apart 
 MOST = 1e305  # where sums of doubles end
 
 PARTS = ((), ("grandparents",), ("siblings",), ("grandparents", "siblings"))
-FIRST, ALL, ALL = PARTS[:1], PARTS[1:2], PARTS
+FIRST, ALL = PARTS[:1], PARTS
 WAYS: tuple[tuple[str, dict[str, Any], tuple[tuple[str, ...], ...], bool], ...] = (
     # method, options, parts, whether it must be certified
     ("mst", {}, FIRST, True),
@@ -41,6 +41,8 @@ WAYS: tuple[tuple[str, dict[str, Any], tuple[tuple[str, ...], ...], bool], ...] 
     ("lp", {}, ALL, False),
     ("lp", {"polytope": "all", "lazy_rows": True}, ALL, False),
     ("lp", {"polytope": "arcgp"}, ALL, False),
+    ("ppc", {"exact": True, "projective": True}, PARTS[1:], True),
+    ("lp", {"projective": True}, PARTS[1:], False),
     ("dd", {}, ALL, False),
     ("dd", {"exact": True}, ALL, True),
     ("auto", {"exact": True}, PARTS[1:], True),
@@ -142,13 +144,19 @@ def batch(rng: random.Random, sentences: list[Sentence]) -> gp.Scores:
     return gp.Scores(found.pop("arcs"), torch.tensor([sentence.n for sentence in sentences]), **found)
 
 
+def family_of(rng: random.Random, method: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
+    """The options of a way but for those that say which trees, and which trees."""
+    others = {name: x for name, x in options.items() if name != "projective"}
+    projective = method == "eisner" or (method in ("ilp", "bp") and rng.random() < 0.3)
+    return others, {"projective": projective or others != options, "single_root": rng.random() < 0.7}
+
+
 def one(rng: random.Random, directory: Path) -> str:
     """Some sentences by one method. Those without a tree are asked for one by one: they have to be refused."""
     weights = [1 if method in SLOW else 2 for method, *_ in WAYS]
     method, options, kinds, must = rng.choices(WAYS, weights)[0]
     kinds_ = rng.choice(kinds)
-    projective = method == "eisner" or (method in ("ilp", "bp") and rng.random() < 0.3)
-    family = {"projective": projective, "single_root": rng.random() < 0.7}
+    options, family = family_of(rng, method, options)
     form = Form.draw(rng)
     where = f"{method} {options}, {kinds_}, {family}"
     drawn = [Sentence.draw(rng, kinds_, form, **family) for _ in range(SENTENCES)]

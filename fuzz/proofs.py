@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from certificates import MOST, WAYS, Form, instance, parts_of, total, trees
+from certificates import MOST, WAYS, Form, family_of, instance, parts_of, total, trees
 from mutate import refusal
 
 import gpuparse as gp
@@ -45,8 +45,7 @@ class Case:
 def case(rng: random.Random) -> Case | None:
     """A sentence that was decoded; None if it has no tree, or no sums in doubles."""
     method, options, kinds, _ = rng.choice([way for way in WAYS if way[0] in METHODS])
-    projective = method == "eisner" or (method in ("ilp", "bp") and rng.random() < 0.3)
-    family = {"projective": projective, "single_root": rng.random() < 0.7}
+    options, family = family_of(rng, method, options)
     n = rng.choice((1, 2, 3, 3, 4, 4, 5))
     tensors = instance(rng, n, rng.choice(kinds), Form.draw(rng))
     scores = gp.Scores(**tensors)  # type: ignore[arg-type]

@@ -2,9 +2,11 @@
 //
 //   r(g, p, c) = s(g, p, c) - lambda_OneGP(p, c) - lambda_NoGP(g, p),            (8)
 //
-// or siblings, which have the same form if g is the sibling and p the head: (p, g) is then the arc that the second dual is
-// of, g lies between p and c, and g = p stands for none; with their bounds: arcs (p, c) of which no triple can be positive are passed over, then grandparents of the rest by
+// with their bounds: arcs (p, c) of which no triple can be positive are passed over, then grandparents of the rest by
 // min(bound over c, bound over g) in place of s (11), and only what is left (9) is scored (10).
+//
+// Siblings have the same form if g is the sibling and p the head. The second dual is then of the arc (p, g), g lies
+// between p and c, and g = p stands for none.
 //
 // The duals of OneGP are taken as high as they may be (their section 4.3.3): `ceiling`. Ours is the spare slack: an arc
 // (g, p) of which no triple as (p, c) needs its dual that high can pay, by the duals of GPArc, for the triples whose
@@ -13,9 +15,9 @@
 
 // A sentence. Of its open arcs (p, c), the k-th of p: c and its place in the output [N, N], ceiling and bound over g
 // [N, wide]. Of its arcs (g, p), or (p, g) to siblings, in rows of p [N, wide]: bound over c, dual (+inf where the arc
-// may not be) and spare slack. Of its arcs (p, c) [N, wide]: the greatest r. And as bits, in words of g (pricing.cuh): the candidates and
-// those of them that are not known [N, N, words], and where of a p there are such [N, words]. A CPU, which goes from
-// arc to arc, needs no places and one row of the greatest r.
+// may not be) and spare slack. Of its arcs (p, c) [N, wide]: the greatest r. And as bits, in words of g (pricing.cuh):
+// the candidates and those of them that are not known [N, N, words], and where of a p there are such [N, words]. A CPU,
+// which goes from arc to arc, needs no places and one row of the greatest r.
 struct Arcs {
   const double *ceiling, *floor, *kappa, *over_g, *over_c;
   double* known;

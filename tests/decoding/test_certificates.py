@@ -31,7 +31,7 @@ EXACT: dict[str, dict[str, Any]] = {
     "ilp": {},
     "auto": {"exact": True},
 }
-TAKES = dict.fromkeys(("ppc", "lp", "auto"), ("grandparents",))  # of pairs; the others are given both kinds
+TAKES = dict.fromkeys(("lp", "auto"), ("grandparents",))  # of pairs; the others are given both kinds
 BOTH = ("grandparents", "siblings")
 SUMS = 2.0**-46  # what sums of doubles may be off, by the sizes of their parts
 
@@ -148,7 +148,7 @@ PAIRS = ("ppc", "lp", "dd", "ilp", "auto", "bp", "eisner")
     ("kind", "method"),
     [
         *(("grandparents", method) for method in PAIRS),
-        *(("siblings", method) for method in PAIRS[2:]),
+        *(("siblings", method) for method in PAIRS),
         *(("arcs", method) for method in ("mst", *PAIRS)),
     ],
 )

@@ -23,7 +23,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What pricing found of a kind: triples (x, p, c) [T, 3], with their scores and reduced costs."""
+    """What pricing found of a kind: triples (x, p, c) [T, 3], with their scores, as costs in the program, and their
+    reduced costs (``costs``)."""
 
     triples: Ints
     scores: Doubles

@@ -1,8 +1,8 @@
 """Branch and bound where the linear program of parse, price and cut has no tree for a solution.
 
 One branch demands an arc (forbids the other heads of its word), the other forbids it. The program goes on with the
-columns and rows that there are, and prices and cuts at every node; bounds are those of ``ppc.Sentence``. All this is
-work that asks (``ppc.Work``), so that those who answer can answer many sentences at once.
+columns and rows that there are, and prices and cuts at every node; bounds are those of ``ppc.PricedSentence``. All
+this is work that asks (``asking.Work``), so that those who answer can answer many sentences at once.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from gpuparse.decoding.ppc.asking import Answer, Lists, Question
 from gpuparse.decoding.ppc.pairs import NONE, PairDuals, PairRows
 from gpuparse.decoding.ppc.program import Bools, Doubles, Duals, Ints, PairProgram, Polytope
 from gpuparse.decoding.ppc.rounding import crosses, is_tree
-from gpuparse.decoding.ppc.shares import Upper, share_out, unshared
+from gpuparse.decoding.ppc.shares import Upper, share_out
 from gpuparse.decoding.ppc.units import SIZE, Units
 from gpuparse.decoding.ppc.witness import Witness
 from gpuparse.decoding.solver import Status
@@ -149,8 +149,7 @@ class PricedSentence:
         self._noise = certificates.rounding(4 * (len(self.kinds) - 1), self.program.size(duals))
         self._budget = self.program.budgets(duals)
         self._budget[self.forbidden | (self.arcs == -np.inf)] = np.inf
-        self._ceilings = share_out(self.kinds, self._budget, duals.pairs, self.upper)
-        self._unshared = unshared(self._budget, self._ceilings)
+        self._ceilings, self._unshared = share_out(self.kinds, self._budget, duals.pairs, self.upper)
         asked = zip(self._ceilings, duals.pairs, strict=True)
         return Question(tuple(np.stack([ceiling, own.one, own.outer]) for ceiling, own in asked), self.z)
 

@@ -191,7 +191,7 @@ class PairProgram:
         none the others."""
         found, pairs = self.crossing(z, least), self.grandparents
         if not len(found.high):
-            found = no_cycle(z, least)
+            found = no_cycle(z, least).without(self._known_cuts)
         if not len(found.high) and pairs is not None:
             weight = pairs.weights(values, pairs.triples)
             some = weight > least

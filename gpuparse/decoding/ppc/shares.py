@@ -21,10 +21,16 @@ Upper = Callable[[Ints, Sequence[PairDuals]], list[Doubles]]
 """For arcs [K, 2] and duals what each kind of pairs needs at most, in costs: [K] of each."""
 
 
-def share_out(kinds: Sequence[Kind], budget: Doubles, duals: Sequence[PairDuals], upper: Upper | None) -> list[Doubles]:
-    """The share of each kind [N, N] in the budgets; +inf where there is no arc."""
+def share_out(
+    kinds: Sequence[Kind], budget: Doubles, duals: Sequence[PairDuals], upper: Upper | None
+) -> tuple[list[Doubles], Doubles]:
+    """The share of each kind [N, N] in the budgets, +inf where there is no arc; and what no kind has got [N, N].
+
+    Shares are never more than the budget together, whatever rounding does. Only of arcs that are open something is left
+    over; their budgets and needs are below 0 and no larger than the duals, whose rounding is in the bound.
+    """
     if len(kinds) == 1:
-        return [budget]
+        return [budget], np.zeros(budget.shape)
     assert upper is not None
     here, inside = np.isfinite(budget), duals[kinds.index("siblings")].one > -np.inf
     needs = [np.where(own.one > -np.inf, own.one, 0.0) for own in duals]  # no pair costs more than 0
@@ -33,16 +39,8 @@ def share_out(kinds: Sequence[Kind], budget: Doubles, duals: Sequence[PairDuals]
         need[tuple(arcs.T)] = most
     left = np.where(here, budget, 0.0) - needs[0] - needs[1]
     # what is left goes by halves; of arcs that are open each kind bears all of what is lacking
-    more = np.where(~inside & (left < 0), left, 0.5 * left)
-    return [np.where(here, need + more, np.inf) for need in needs]
-
-
-def unshared(budget: Doubles, ceilings: Sequence[Doubles]) -> Doubles:
-    """What of the arcs' budgets no kind has got [N, N]."""
-    if len(ceilings) == 1:
-        return np.zeros(budget.shape)
-    here = np.isfinite(budget)
-    left = np.where(here, budget, 0.0)
-    for ceiling in ceilings:
-        left -= np.where(here, ceiling, 0.0)
-    return np.maximum(left, 0.0)
+    open_ = here & ~inside & (left < 0)
+    first = np.where(here, needs[0] + np.where(open_, left, 0.5 * left), np.inf)
+    rest = np.nextafter(np.where(here, budget, 0.0) - np.where(here, first, 0.0), -np.inf)
+    second = np.where(here, np.where(open_, needs[1] + left, rest), np.inf)
+    return [first, second], np.where(open_, -left, 0.0)
