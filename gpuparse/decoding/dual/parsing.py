@@ -118,8 +118,8 @@ class TreesAndStars:
             self._price()
 
     def _price_now(self, found: Stars) -> bool:
-        """Whether stars are to be looked for again, now that what they have is scored. Where that came to nothing lately
-        it is left for some iterations."""
+        """Whether stars are to be looked for again, now that what they have is scored; where there was nothing to score
+        lately, that is left for some iterations."""
         if not self.used.families:
             return False
         self.used.stars.append(found)

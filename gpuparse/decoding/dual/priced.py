@@ -181,8 +181,8 @@ class Used:
                 codes.append(family.of_stars(Stars(*(torch.cat(x) for x in zip(*self.stars, strict=True)))))
             if self.trees:
                 codes.append(family.of_trees(torch.cat(self.trees)))
-            new = family.price(torch.cat(codes)) if codes else ()
-            if len(new):
+            new = family.price(torch.cat(codes)) if codes else None
+            if new is not None and len(new):
                 triples = family.triples(new)
                 changed.append((triples.sentence, triples.j if family.kind == "grandparents" else triples.i))
         self.stars.clear()
