@@ -139,7 +139,8 @@ class Units:
         if self._loses(cost):
             return -math.inf
         distance = abs(self.distance(cost))
-        sizes = sum((np.abs(own) for own in self.over.values()), np.zeros(self.total.shape))
+        with np.errstate(over="ignore"):  # of two masks
+            sizes = sum((np.abs(own) for own in self.over.values()), np.zeros(self.total.shape))
         moved = np.where(self.total >= -distance, sizes, 0.0)[:, 1:].max(0)
         terms = len(self.over)
         off = float((certificates.rounding(terms, np.abs(self.best[1:])) + certificates.rounding(terms, moved)).sum())
