@@ -45,7 +45,9 @@ def _batch(seed: int, kinds: tuple[str, ...], labels: int = 0) -> gp.Scores:
 @pytest.mark.parametrize("single_root", (True, False))
 def test_certified_answers_of_ragged_batches(way: Any, single_root: bool, tmp_path: Path) -> None:
     method, options, kinds, must = way
-    trees: dict[str, Any] = {"projective": method == "eisner", "single_root": single_root}
+    trees: dict[str, Any] = {"single_root": single_root, "projective": method == "eisner"}
+    trees |= {name: x for name, x in options.items() if name == "projective"}
+    options = {name: x for name, x in options.items() if name != "projective"}
     certified = sentences = 0
     for seed, kind in enumerate(kinds * (4 // len(kinds))):
         scores = _batch(seed, kind, labels=seed % 3)
