@@ -154,10 +154,12 @@ def scaled(scores: Tensor, by: float) -> Tensor:
 def as_pairs(
     parts: Parts, arcs: Float64[Tensor, "B N N"], lengths: Int64[Tensor, " B"]
 ) -> Float64[Tensor, "B N N N"] | PricedParts:
-    """Scores of pairs as head automata take them."""
+    """Scores of pairs as head automata take them; another device would be waited for to score some of them."""
     if isinstance(parts, PricedParts):
         return parts
-    return PricedParts.of(parts, arcs.isneginf()) if parts.lazy else dense_parts(parts, lengths)
+    if parts.lazy and parts.device.type == "cpu":
+        return PricedParts.of(parts, arcs.isneginf())
+    return dense_parts(parts, lengths)
 
 
 def dense_parts(parts: Parts, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, "B N N N"]:
