@@ -62,21 +62,21 @@ def test_propagators(infinite: float, size: float, schedule: str) -> None:
     totals, (own, g), frozen, lengths, scores = x["totals"], x["own"], x["frozen"], x["lengths"], x["scores"]
     part = totals.clone()
     for how in ((False, True, False), (False, False, True), (True, True, False), (True, True, True)):
-        compare(partial(bp.launch_tree, totals, own, frozen, lengths, *how, False, 0.2), schedule)
-        compare(partial(bp.launch_tree_back, g, part, totals, own, frozen, lengths, *how, 0.2), schedule)
+        compare(partial(bp.tree.launch, totals, own, frozen, lengths, *how, False, 0.2), schedule)
+        compare(partial(bp.tree.launch_back, g, part, totals, own, frozen, lengths, *how, 0.2), schedule)
     for heads in (False, True):
-        compare(partial(bp.launch_tree, totals, own, frozen, lengths, True, True, heads, True, 0.0), schedule)
+        compare(partial(bp.tree.launch, totals, own, frozen, lengths, True, True, heads, True, 0.0), schedule)
     upper, lower, g_upper, g_lower = x["triples"]
-    compare(partial(bp.launch_grand, totals, upper, lower, scores, frozen, lengths, False, 0.2), schedule)
+    compare(partial(bp.grand.launch, totals, upper, lower, scores, frozen, lengths, False, 0.2), schedule)
     compare(
-        partial(bp.launch_grand_back, g_upper, g_lower, part, totals, upper, lower, scores, frozen, lengths, 0.2),
+        partial(bp.grand.launch_back, g_upper, g_lower, part, totals, upper, lower, scores, frozen, lengths, 0.2),
         schedule,
     )
     near = scores.nan_to_num(neginf=0.0).clamp(-100.0, 100.0)
     compare(partial(grand_odds, totals, upper, lower, near, lengths), schedule)
     for maximise in (False, True):
-        compare(partial(bp.launch_children, totals, own, scores, frozen, lengths, maximise, 0.2), schedule)
-    compare(partial(bp.launch_children_back, g, part, totals, own, scores, frozen, lengths, 0.2), schedule)
+        compare(partial(bp.children.launch, totals, own, scores, frozen, lengths, maximise, 0.2), schedule)
+    compare(partial(bp.children.launch_back, g, part, totals, own, scores, frozen, lengths, 0.2), schedule)
     odds = torch.where(totals[1] > 0, -INF, totals[0])
     compare(partial(bp.launch_children_sum, odds, scores, lengths), schedule)
     state = torch.zeros(4, dtype=torch.float64), frozen, lengths

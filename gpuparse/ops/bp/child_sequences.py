@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.ops.backend import Backend
-from gpuparse.ops.bp.propagators import Frozen, Links, Totals, Triples, like, plainly, run_kernel, way_back
+from gpuparse.ops.bp.propagators import Links, Propagator, Triples, run_kernel
 from gpuparse.ops.launch import PAD
 from gpuparse.ops.library import define, differentiable
 from gpuparse.ops.operators import plain_gradients
@@ -18,48 +19,17 @@ from gpuparse.ops.plain import bp_children
 from gpuparse.ops.plain.links import Graph
 
 
-def _room(order: int) -> Callable[[int, bool], int]:
-    def doubles(N: int, gpu: bool) -> int:
-        room = (order + 1) * 2 * (2 * (N + 1) + 6) * -(-N // 8) * 8
-        return 3 * N * N + PAD + (2 * N if gpu else 1) * room
-
-    return doubles
+def _room(order: int, N: int, gpu: bool) -> int:
+    room = (order + 1) * 2 * (2 * (N + 1) + 6) * -(-N // 8) * 8
+    return 3 * N * N + PAD + (2 * N if gpu else 1) * room
 
 
-def launch_children(
-    totals: Tensor,
-    own: Tensor,
-    scores: Tensor,
-    frozen: Tensor | None,
-    lengths: Tensor,
-    maximise: bool,
-    share: float,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Run bp_children.cu."""
-    out, part = torch.empty_like(own), torch.empty_like(totals)
-    args = [totals, own, scores, frozen, lengths, out, part, None, None, None, None]
-    flags = float(share), int(maximise)
-    run_kernel("bp_children", 0, args, flags, doubles=_room(0), work=4, backend=backend)
-    return out, part
+def _plain(graph: Graph, scores: Tensor) -> Callable[[Tensor], list[Tensor]]:
+    return lambda q: [bp_children.propagate(q, scores, graph)]
 
 
-def launch_children_back(
-    g: Tensor,
-    g_part: Tensor,
-    totals: Tensor,
-    own: Tensor,
-    scores: Tensor,
-    frozen: Tensor | None,
-    lengths: Tensor,
-    share: float,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients in totals, own messages and scores."""
-    found = torch.empty_like(totals), torch.empty_like(own), torch.empty_like(scores)
-    args = [totals, own, scores, frozen, lengths, g, g_part, *found, None]
-    run_kernel("bp_children", 1, args, [float(share), 0], doubles=_room(1), work=16, backend=backend)
-    return found
+children = Propagator("bp_children", ["own"], ["scores"], [], _room, (4, 16), _plain, unused=1)
+"""CHILDSEQ. ``scores`` [b, h, s, m]; at [b, h, m, h] that m is the last child."""
 
 
 def launch_children_sum(
@@ -68,37 +38,15 @@ def launch_children_sum(
     """log Z of all sequences [B], and its derivatives by log-odds and scores."""
     found = odds.new_empty(odds.shape[0]), torch.empty_like(odds), torch.empty_like(scores)
     args = [odds, None, scores, None, lengths, None, None, found[1], None, found[2], found[0]]
-    run_kernel("bp_children", 0, args, [0.0, 0], doubles=_room(0), work=8, backend=backend)
+    run_kernel("bp_children", 0, args, [0.0, 0], doubles=partial(_room, 0), work=8, backend=backend)
     return found
 
 
-def _plain(
-    totals: Tensor,
-    own: Tensor,
-    scores: Tensor,
-    frozen: Tensor | None,
-    lengths: Tensor,
-    maximise: bool,
-    share: float,
-) -> list[Tensor]:
-    graph = Graph(lengths, scores.shape[1], 0, maximise)
-    run = lambda q: [bp_children.propagate(q, scores, graph)]  # noqa: E731
-    return plainly(totals, [own], frozen, share, lambda x: [x], run, lambda x: x)
-
-
-_ARGUMENTS = "Tensor totals, Tensor own, Tensor scores, Tensor? frozen, Tensor lengths"
-_op = define(f"bp_children({_ARGUMENTS}, bool maximise, float share) -> (Tensor, Tensor)", launch_children, like(1, 0))
-_back_op = define(
-    f"bp_children_back(Tensor g, Tensor g_part, {_ARGUMENTS}, float share) -> (Tensor, Tensor, Tensor)",
-    launch_children_back,
-    like(2, 3, 4),
-)
 _sum_op = define(
     "bp_children_sum(Tensor odds, Tensor scores, Tensor lengths) -> (Tensor, Tensor, Tensor)",
     launch_children_sum,
     lambda odds, scores, _: (odds.new_empty(odds.shape[0]), torch.empty_like(odds), torch.empty_like(scores)),
 )
-way_back(_op, _back_op, _plain, 3, 5)
 
 
 def _sum_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -118,19 +66,6 @@ def _sum_backward(ctx: Any, g: Tensor | None, *_: Tensor) -> tuple[Any, ...]:
 
 
 differentiable(_sum_op, _sum_setup, _sum_backward)
-
-
-def children(
-    totals: Totals,
-    own: Links,
-    scores: Triples,
-    frozen: Frozen,
-    lengths: Int64[Tensor, " B"],
-    maximise: bool,
-    share: float,
-) -> tuple[Links, Totals]:
-    """CHILDSEQ: new messages and their part. ``scores`` [b, h, s, m]; at [b, h, m, h] that m is the last child."""
-    return _op(totals, own, scores, frozen, lengths, maximise, share)
 
 
 def children_sum(odds: Links, scores: Triples, lengths: Int64[Tensor, " B"]) -> Float64[Tensor, " B"]:

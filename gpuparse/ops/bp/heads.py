@@ -20,7 +20,7 @@ def launch_head_odds(totals: Tensor, lengths: Tensor, maximise: bool, backend: B
     """Run bp_heads.cu."""
     odds = torch.empty_like(totals)
     args = [totals, lengths, odds]
-    run_kernel("bp_heads", None, args, [int(maximise)], doubles=lambda *_: 0, work=1, backend=backend)
+    run_kernel("bp_heads", None, args, [int(maximise)], work=1, backend=backend)
     return odds
 
 

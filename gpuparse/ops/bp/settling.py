@@ -27,7 +27,7 @@ def launch_settle(
     found = torch.empty_like(residuals), torch.empty_like(converged), torch.empty_like(iterations)
     args = [before, after, others, residuals, converged, iterations, *found]
     flags = float(tolerance), int(may_stop)
-    run_kernel("bp_settle", None, args, flags, doubles=lambda *_: 0, work=1, backend=backend)
+    run_kernel("bp_settle", None, args, flags, work=1, backend=backend)
     return found
 
 
