@@ -1,4 +1,5 @@
-"""Every decoder, objective and model, and the self-test, on a simulated `cuda` device. Run by test_far_paths.
+"""Every distribution, decoder, objective and model, and the self-test, on a simulated `cuda` device. Run by
+test_far_paths.
 
 The argument says which of them. What comes out is JSON: of each path what differs from the CPU, and what was counted.
 """
@@ -6,22 +7,34 @@ The argument says which of them. What comes out is JSON: of each path what diffe
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.autograd import grad
+from torch.distributions import kl_divergence
 
 import gpuparse as gp
 from gpuparse import bp
 from gpuparse.cli import selftest
-from gpuparse.lp import Children, Constraint
+from gpuparse.data.vocab import Vocabulary
+from gpuparse.decoding.parts import KINDS, Parts
+from gpuparse.lp import Children, Constraint, violates
 from gpuparse.models.tagger import Tagger
+from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald
+from gpuparse.nn.trilinear import Trilinear
+from gpuparse.ops.library import plain_torch
 from gpuparse.train.distributed import Processes
 from gpuparse.train.tagging import TaggingTask, tag_vocabulary
 from gpuparse.train.task import Parsing
+from tests.decoding.lp import some
+from tests.distributions.families import FAMILIES, Family, everything
+from tests.nn import templates_oracle
 from tests.simulated_cuda import CUDA, Simulated, SimulatedDevice, simulated_cuda
 from tests.train.small import BILSTM, NO_DROPOUT, TAGS, TEMPLATES, config, sentences
 
@@ -74,6 +87,99 @@ def compared(run: Run, rounding: float = 0.0) -> dict[str, Any]:
     return {"differs": differ(expected, found, rounding), "counted": numbers, "lines": lines}
 
 
+def distributions() -> Iterator[tuple[str, Run]]:
+    """All that every family says, samples, and derivatives: to the second by the kernels, and in plain torch."""
+
+    def path(family: Family, plain: bool) -> Run:
+        scores, lengths = family.scores(2, batch=2, words=3, forbidden=0.1, poison=False)
+
+        def run(device: torch.device) -> Any:
+            leaves = {name: x.to(device).requires_grad_() for name, x in scores.items()}
+            others = {name: 0.5 * x.detach() for name, x in leaves.items()}
+            p, q = (family.make(x, lengths.to(device), validate_args=False) for x in (leaves, others))
+
+            def ask() -> Any:
+                torch.default_generator.manual_seed(0)
+                with plain_torch() if plain else nullcontext():
+                    drawn = p.sample((2,))
+                    found = {**everything(p), "kl": kl_divergence(p, q), "drawn": p.log_prob(drawn)}
+                    total = sum(x.nan_to_num(neginf=0.0).square().sum() for x in found.values() if x.requires_grad)
+                    first = grad(total, list(leaves.values()), create_graph=not plain)
+                    again = () if plain else grad(sum(x.square().sum() for x in first), list(leaves.values()))
+                samples = {name: x for name, x in found.items() if "argmax" not in name and name != "topk"}
+                return [samples, drawn, list(first), list(again)]
+
+            return ask
+
+        return run
+
+    for name, family in FAMILIES.items():
+        yield name, path(family, False)
+        if "many roots" not in name and name != "no pairs":  # they take long
+            yield f"{name}, plain torch", path(family, True)
+
+
+def scores() -> Iterator[tuple[str, Run]]:
+    """Scores of trees, their parts by either scorer, and which constraints are violated."""
+    lengths, generator = torch.tensor([6, 3]), torch.Generator().manual_seed(0)
+    states, arcs = torch.randn(2, 7, 4, generator=generator), torch.randn(2, 7, 7, generator=generator)
+    labels, words = torch.randn(2, 7, 7, 3, generator=generator), templates_oracle.sentences((6, 3), 10)
+    heads, chosen = torch.tensor([[-1, 0, 1, 2, 3, 4, 5], [-1, 2, 0, 2, -1, -1, -1]]), torch.ones(2, 7).long()
+    vocabulary = Vocabulary.build(words, min_count=1)
+
+    def of_parts(parts: Parts, weights: Any) -> Any:
+        node = torch.tensor([1, 2]).to(weights.device)
+        found = [parts.dense().nan_to_num(neginf=0.0), parts.score(node - 1, node, node + 1, node - node)]
+        return [
+            *(parts.bound(axis) for axis in range(3)),
+            *found,
+            *(grad(x.sum(), weights, retain_graph=True)[0] for x in found),
+        ]
+
+    def of_trees(device: torch.device) -> Any:
+        tree, names, there = heads.to(device), chosen.to(device), arcs.to(device).requires_grad_()
+        given = gp.Scores(there, lengths.to(device), labels=labels.to(device), validate_args=False)
+
+        def ask() -> Any:
+            score = given.tree_score(tree.expand(4, 2, 7), names.expand(4, 2, 7))
+            return [score, grad(score.sum(), there)[0], given.best_labels(tree), given.fold_labels().arcs]
+
+        return ask
+
+    def trilinear(device: torch.device) -> Any:
+        torch.default_generator.manual_seed(0)
+        modules = [Trilinear(4, 3, 0.0, kind=kind).to(device) for kind in KINDS]
+        given = states.to(device), lengths.to(device)
+        return lambda: [of_parts(module(*given), next(iter(module.parameters()))) for module in modules]
+
+    def templates(device: torch.device) -> Any:
+        config = TemplateConfig(grandparents=mcdonald.GRANDPARENTS, siblings=mcdonald.SIBLINGS, bits=9, label_bits=9)
+        scorer = TemplateScorer(config, vocabulary).to(device)
+        batch = templates_oracle.batch_of(words, vocabulary).to(device)
+
+        def ask() -> Any:
+            scored = scorer(batch)
+            by = [
+                grad(x.nan_to_num(neginf=0.0).sum(), w)[0]
+                for x, w in (
+                    (scored.scores.arcs, scorer.weights),
+                    (scored.label_scores(batch.heads), scorer.label_weights),
+                )
+            ]
+            pairs = [of_parts(getattr(scored.scores, kind), scorer.weights) for kind in KINDS]
+            return [by, pairs, scored.scores.tree_score(batch.heads), scorer.tree_features(batch, batch.heads)]
+
+        return ask
+
+    def constraints(device: torch.device) -> Any:
+        rng, tree = random.Random(0), torch.tensor([[-1, 0, 1, 2, 3]] * 3).to(device)
+        sentences = [some.sentence(rng, 4) for _ in tree]
+        every = some.constraints(rng, 4)
+        return lambda: [violates([each], sentences, tree, torch.zeros_like(tree)) for each in every]
+
+    yield from {"trees": of_trees, "trilinear": trilinear, "templates": templates, "constraints": constraints}.items()
+
+
 def decoders() -> Iterator[tuple[str, Run]]:
     """Methods, and what they are given: seven words at most, with and without pairs."""
     B, N, generator = 4, 8, torch.Generator().manual_seed(0)
@@ -109,14 +215,14 @@ def decoders() -> Iterator[tuple[str, Run]]:
 
         return run
 
-    def tags(method: Any) -> Run:
+    def tags(method: Any, **options: Any) -> Run:
         unary, pairs = torch.randn(B, 7, 14, generator=generator), torch.randn(14, 14, generator=generator)
 
         def run(device: torch.device) -> Any:
             given = unary.to(device), pairs.to(device), lengths.to(device)
 
             def best() -> Any:
-                found = gp.viterbi(*given, method=method)
+                found = gp.viterbi(*given, method=method, **options)
                 return [found.tags, found.score, found.bound]
 
             return best
@@ -148,6 +254,7 @@ def decoders() -> Iterator[tuple[str, Run]]:
     yield "auto, pairs", decoder("auto", parts=pairs, threads=1)
     for method in ("auto", "dense", "column_generation", "beam"):
         yield f"viterbi, {method}", tags(method)
+    yield "viterbi, averaged", tags("column_generation", pricing="averaged")
 
 
 def objectives() -> Iterator[tuple[str, Run]]:
@@ -258,8 +365,13 @@ if __name__ == "__main__":
     if sys.argv[1] == "selftest":
         print(json.dumps(check_all()))
     else:
-        paths = {"decoders": decoders, "objectives": objectives, "models": models}[sys.argv[1]]
-        rounding = {"decoders": 1e-9, "objectives": 1e-6, "models": 0.0}[sys.argv[1]]
+        paths, rounding = {
+            "distributions": (distributions, 1e-9),
+            "scores": (scores, 1e-6),
+            "decoders": (decoders, 1e-9),
+            "objectives": (objectives, 1e-6),
+            "models": (models, 0.0),
+        }[sys.argv[1]]
         print(
             json.dumps(
                 {name: compared(run, rounding) for name, run in paths() if not sys.argv[2:] or name in sys.argv[2:]}

@@ -1,5 +1,5 @@
-"""Every decoder, objective and model, and the self-test, on a simulated `cuda` device: what comes out is what comes out
-on a CPU, and each path has a budget. In a process of its own (see far_paths.py)."""
+"""Every distribution, decoder, objective and model, and the self-test, on a simulated `cuda` device: what comes out is
+what comes out on a CPU, and each path has a budget. In a process of its own (see far_paths.py)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ BUDGETS: dict[str, dict[str, tuple[int, int, int]]] = {
         "viterbi, dense": (0, 18, 8),
         "viterbi, column_generation": (0, 11, 5),
         "viterbi, beam": (0, 17, 6),
+        "viterbi, averaged": (0, 13, 9),
     },
     "objectives": {
         "nll": (0, 370, 600),
@@ -95,6 +96,13 @@ def test_answers_are_those_of_a_cpu_within_budget(paths: str, simulate: Simulate
             if path["counted"][what] > most:
                 over.append(f"{name}: more than {most} {what}, by line {path['lines'][what]}")
     assert not over, "\n".join(over)
+
+
+@pytest.mark.parametrize("paths", ["distributions", "scores"])
+def test_what_never_waits(paths: str, simulate: Simulate) -> None:
+    found = json.loads(simulate("tests.far_paths", paths).stdout)
+    assert len(found) > 3 and [name for name, path in found.items() if path["differs"]] == []
+    assert {name: path["lines"]["waits"] for name, path in found.items() if path["counted"]["waits"]} == {}
 
 
 def test_the_selftest(simulate: Simulate) -> None:

@@ -17,7 +17,6 @@ from gpuparse.decoding.scores import Scores
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order
 from gpuparse.train.objectives import structured_hinge
-from tests.conftest import Simulate
 from tests.decoding.instances import best as best_scores
 from tests.decoding.refusals import refuses
 from tests.oracle import has_crossing, is_tree, never_read, random_instance
@@ -330,12 +329,6 @@ def test_parse_is_fixed_and_empty_batches() -> None:
         assert parse.heads.shape == (0, 4) and parse.score.shape == (0,)
     with pytest.raises(FrozenInstanceError):
         parse.score = parse.bound  # type: ignore[misc]
-
-
-def test_no_device_mix_and_no_wait(simulate: Simulate) -> None:
-    """On fake `cuda` tensors, in a process of its own (see fake_scores.py)."""
-    done = simulate("tests.fake_scores")
-    assert done.stdout.strip() == f"{16 * sum(not method.waits for method in METHODS.values())} ok"
 
 
 def test_messages_quote_little() -> None:

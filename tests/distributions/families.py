@@ -312,8 +312,9 @@ def phrases(kind: Any, grammar: gp.Grammar, *names: str, own_rules: bool = False
 
     def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
         more = {name: x for name, x in scores.items() if name not in ("tags", "roots")}
-        given = grammar.scores if scores["roots"].dtype == F64 else grammar.scores.float()
-        own = replace(grammar, scores=given, roots=scores["roots"])
+        there = grammar.to(scores["roots"].device)
+        given = there.scores if scores["roots"].dtype == F64 else there.scores.float()
+        own = replace(there, scores=given, roots=scores["roots"])
         return kind(own, scores["tags"], lengths=lengths, **more, **options)
 
     def shapes(batch: int, words: int) -> dict[str, tuple[int, ...]]:

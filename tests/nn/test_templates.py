@@ -16,7 +16,6 @@ from gpuparse.decoding.parts import KINDS, Kind, Parts, legal_pairs, legal_tripl
 from gpuparse.nn.templates import TemplateConfig, TemplateScorer, mcdonald, places, read_templates
 from gpuparse.nn.templates.atoms import bucket, mix
 from gpuparse.structures.masks import word_mask
-from tests.conftest import Simulate
 from tests.nn import templates_oracle as oracle
 
 LENGTHS = (9, 1, 4, 14)
@@ -269,12 +268,6 @@ def test_default_templates() -> None:
     assert scorer.label_table("h.tag m.feat direction").shape[1] == 3
     with pytest.raises(ValueError, match="arcs have no template 'h\\.tag m\\.horse'"):
         scorer.table("h.tag m.horse")
-
-
-def test_nothing_waits_for_a_gpu(simulate: Simulate) -> None:
-    """On fake `cuda` tensors, in a process of its own (see fake_templates.py)."""
-    done = simulate("tests.nn.fake_templates")
-    assert done.stdout.strip() == "ok"
 
 
 def test_moved_parts_and_no_sentences() -> None:

@@ -63,21 +63,6 @@ def test_no_nan_at_any_order(single_root: bool, projective: bool) -> None:
         (g,) = torch.autograd.grad((g * torch.arange(25.0).view(5, 5)).sum(), arcs, create_graph=True)
 
 
-@families
-def test_direction_may_depend_on_the_arcs(projective: bool) -> None:
-    """hvp takes its direction as a constant, and passes derivatives on to it."""
-    log_partition = LOG_PARTITION[projective]
-    arcs, lengths = random_instance(11, words=3, poison=False)
-    finite = torch.where(arcs.isfinite(), arcs, 0.0)
-    want = generic.hvp(log_partition, arcs, lengths, True, finite)
-    arcs.requires_grad_()
-    got = generic.hvp(log_partition, arcs, lengths, True, torch.where(arcs.isfinite(), arcs, 0.0))
-    close(got.detach(), want)
-    assert got.requires_grad
-    with torch.no_grad():
-        assert not generic.hvp(log_partition, arcs, lengths, True, arcs).requires_grad
-
-
 # ------------------------------------------------------------------------- trees: the best, k best, samples
 
 
@@ -190,32 +175,6 @@ def test_inference_mode(single_root: bool, projective: bool) -> None:
         torch.manual_seed(0)
         got = run_all(arcs.clone(), lengths.clone(), single_root, projective)
     assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
-
-
-@pytest.mark.slow
-@families
-@roots
-def test_no_synchronisation(single_root: bool, projective: bool) -> None:
-    """On the meta device any look at a value, or a tensor left on another device, is an error."""
-    arcs, lengths = torch.empty(3, 5, 5, device="meta"), torch.empty(3, dtype=torch.int64, device="meta")
-    for x in run_all(arcs, lengths, single_root, projective):
-        assert x.device.type == "meta"
-    p = generic.marginals(LOG_PARTITION[projective], arcs.requires_grad_(), lengths, single_root)
-    assert torch.autograd.grad(p.sum(), arcs)[0].device.type == "meta"
-
-
-def test_the_meta_device_tells() -> None:
-    """What the test above relies on."""
-    x = torch.empty(3, device="meta")
-    for look in (
-        x.tolist,
-        x.sum().item,
-        lambda: x[x > 0],
-        lambda: x + torch.arange(3),
-        lambda: bool(x.any()),
-    ):
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            look()
 
 
 def test_what_scores_hold() -> None:
