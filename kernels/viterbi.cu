@@ -8,7 +8,7 @@
 template <class In, int own>
 KERNEL viterbi(const In* unary, const typename PairsOf<In, own>::type* pairs, const double* columns,
                const double* row_max, const i64* lengths, i64* tags, double* scores, double* work, i64 work_size,
-               int M, int wide, int B, int N, int T) {
+               int wide, int M, int B, int N, int T) {
   double* const s = work + SLOT * work_size;
   const int S = M * T;
   const bool broken = !own && has_unfit(row_max, S);

@@ -8,7 +8,7 @@ It costs about as much as one word of the dense program; who decodes many batche
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -77,142 +77,77 @@ class TransitionTable:
         return self._known[name]
 
 
-def launch_dense(
-    unary: Tensor,
-    rows: Tensor,
-    columns: Tensor | None,
-    row_max: Tensor | None,
-    lengths: Tensor,
-    M: int,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor]:
-    B, n, T = unary.shape
-    outputs = _like_answer(unary)
-    doubles = n * (whole(M * T) + PAD)
-    launch(
-        backend or kernels_for(unary),
-        Kernel("viterbi", NUMBERS[unary.dtype], int(rows.dim() > 2)),
-        [unary.contiguous(), rows, columns, row_max, lengths.contiguous(), *outputs],
-        sentences=B,
-        nodes=M * T,
-        work=n * M * T * T // 8,
-        doubles=doubles,
-        tail=[Long(doubles), M, rows.shape[-1], B, n, T],
-    )
-    return outputs
+class Program:
+    """A kernel for best chains, and its operator: called with unary scores, the rows of a ``TransitionTable``, what it
+    is given of it besides, lengths and numbers.
+
+    Args:
+        given: what it is given, as in a schema, between the rows and the sizes: tensors, the lengths, numbers.
+        outputs: how many of tags, scores, counts and bounds it gives.
+        need: by n, T and the numbers what it takes: doubles, ints, lanes that find work at once, and steps.
+        each: whether it also takes rows that each place has of its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        given: str,
+        outputs: int,
+        need: Callable[..., tuple[int, tuple[int, ...], int, int]],
+        each: bool = False,
+    ) -> None:
+        self.name, self.outputs, self.need, self.each = name, outputs, need, each
+        made = ", ".join(["Tensor"] * outputs)
+        self.op = define(f"{name}(Tensor unary, Tensor rows, {given}) -> ({made})", self.launch, self.like)
+
+    def like(self, unary: Tensor, *_: object) -> tuple[Tensor, ...]:
+        B, n, _T = unary.shape
+        counts, bounds = unary.new_empty((B, 4), dtype=torch.int64), unary.new_empty(B, dtype=torch.float64)
+        found = unary.new_empty((B, n), dtype=torch.int64), torch.empty_like(bounds), counts, bounds
+        return found[: self.outputs]
+
+    def launch(self, unary: Tensor, rows: Tensor, *given: Any, backend: Backend | None = None) -> tuple[Tensor, ...]:
+        """Run the kernel."""
+        (B, n, T), outputs = unary.shape, self.like(unary)
+        numbers = [x for x in given if isinstance(x, int)]
+        *tables, lengths = given[: len(given) - len(numbers)]
+        doubles, ints, nodes, work = self.need(n, T, *numbers)
+        launch(
+            backend or kernels_for(unary),
+            Kernel(self.name, NUMBERS[unary.dtype], int(rows.dim() > 2) if self.each else None),
+            [unary.contiguous(), rows, *tables, lengths.contiguous(), *outputs],
+            sentences=B,
+            nodes=nodes,
+            work=work,
+            doubles=doubles,
+            ints=ints,
+            tail=[Long(doubles), *map(Long, ints), rows.shape[-1], *numbers, B, n, T],
+        )
+        return outputs
 
 
-def launch_forward(
-    unary: Tensor, rows: Tensor, row_max: Tensor, row_min: Tensor, lengths: Tensor, backend: Backend | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    B, n, T = unary.shape
-    outputs = _like_counted(unary)
-    doubles, ints = n * (whole(T) + PAD), (n + 1) * T + n
-    launch(
-        backend or kernels_for(unary),
-        Kernel("viterbi_forward", NUMBERS[unary.dtype]),
-        [unary.contiguous(), rows, row_max, row_min, lengths.contiguous(), *outputs],
-        sentences=B,
-        nodes=T,
-        work=n * T * 4,
-        doubles=doubles,
-        ints=(ints,),
-        tail=[Long(doubles), Long(ints), rows.shape[-1], B, n, T],
-    )
-    return outputs
+def _dense_needs(n: int, T: int, M: int) -> tuple[int, tuple[int, ...], int, int]:
+    return n * (whole(M * T) + PAD), (), M * T, n * M * T * T // 8
 
 
-def launch_averaged(
-    unary: Tensor,
-    rows: Tensor,
-    columns: Tensor,
-    row_max: Tensor,
-    column_max: Tensor,
-    lengths: Tensor,
-    initial: int,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    B, n, T = unary.shape
-    outputs = _like_counted(unary)
-    doubles, ints = (4 * n + 4) * (whole(T) + PAD) + whole(2 * n), (n + 2) * T + 4 * n
-    launch(
-        backend or kernels_for(unary),
-        Kernel("viterbi_averaged", NUMBERS[unary.dtype]),
-        [unary.contiguous(), rows, columns, row_max, column_max, lengths.contiguous(), *outputs],
-        sentences=B,
-        nodes=T,
-        work=n * T * 8,
-        doubles=doubles,
-        ints=(ints,),
-        tail=[Long(doubles), Long(ints), rows.shape[-1], initial, B, n, T],
-    )
-    return outputs
+def _forward_needs(n: int, T: int) -> tuple[int, tuple[int, ...], int, int]:
+    return n * (whole(T) + PAD), ((n + 1) * T + n,), T, n * T * 4
 
 
-def launch_beam(
-    unary: Tensor,
-    rows: Tensor,
-    row_max: Tensor | None,
-    row_min: Tensor | None,
-    column_max: Tensor | None,
-    lengths: Tensor,
-    beam: int,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    B, n, T = unary.shape
-    outputs = _like_bounded(unary)
-    doubles, ints = (n + 1) * (whole(T) + PAD), n * beam + n
-    launch(
-        backend or kernels_for(unary),
-        Kernel("viterbi_beam", NUMBERS[unary.dtype], int(rows.dim() > 2)),
-        [unary.contiguous(), rows, row_max, row_min, column_max, lengths.contiguous(), *outputs],
-        sentences=B,
-        nodes=T,
-        work=n * T * beam // 2,
-        doubles=doubles,
-        ints=(ints,),
-        tail=[Long(doubles), Long(ints), rows.shape[-1], beam, B, n, T],
-    )
-    return outputs
+def _averaged_needs(n: int, T: int, _: int) -> tuple[int, tuple[int, ...], int, int]:
+    return (4 * n + 4) * (whole(T) + PAD) + whole(2 * n), ((n + 2) * T + 4 * n,), T, n * T * 8
 
 
-def _like_answer(unary: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    B, n = unary.shape[:2]
-    return unary.new_empty((B, n), dtype=torch.int64), unary.new_empty(B, dtype=torch.float64)
+def _beam_needs(n: int, T: int, beam: int) -> tuple[int, tuple[int, ...], int, int]:
+    return (n + 1) * (whole(T) + PAD), (n * beam + n,), T, n * T * beam // 2
 
 
-def _like_counted(unary: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor]:
-    return (*_like_answer(unary), unary.new_empty((unary.shape[0], 4), dtype=torch.int64))
-
-
-def _like_bounded(unary: Tensor, *_: object) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return (*_like_counted(unary), unary.new_empty(unary.shape[0], dtype=torch.float64))
-
-
-_dense_op = define(
-    "viterbi(Tensor unary, Tensor rows, Tensor? columns, Tensor? row_max, Tensor lengths, int contexts) "
-    "-> (Tensor, Tensor)",
-    launch_dense,
-    _like_answer,
-)
-_forward_op = define(
-    "viterbi_forward(Tensor unary, Tensor rows, Tensor row_max, Tensor row_min, Tensor lengths) "
-    "-> (Tensor, Tensor, Tensor)",
-    launch_forward,
-    _like_counted,
-)
-_averaged_op = define(
-    "viterbi_averaged(Tensor unary, Tensor rows, Tensor columns, Tensor row_max, Tensor column_max, Tensor lengths, "
-    "int initial) -> (Tensor, Tensor, Tensor)",
-    launch_averaged,
-    _like_counted,
-)
-_beam_op = define(
-    "viterbi_beam(Tensor unary, Tensor rows, Tensor? row_max, Tensor? row_min, Tensor? column_max, Tensor lengths, "
-    "int beam) -> (Tensor, Tensor, Tensor, Tensor)",
-    launch_beam,
-    _like_bounded,
-)
+_BEAM = "Tensor? row_max, Tensor? row_min, Tensor? column_max, Tensor lengths, int beam"
+_AVERAGED = "Tensor columns, Tensor row_max, Tensor column_max, Tensor lengths, int initial"
+DENSE = Program("viterbi", "Tensor? columns, Tensor? row_max, Tensor lengths, int contexts", 2, _dense_needs, each=True)
+FORWARD = Program("viterbi_forward", "Tensor row_max, Tensor row_min, Tensor lengths", 3, _forward_needs)
+AVERAGED = Program("viterbi_averaged", _AVERAGED, 3, _averaged_needs)
+BEAM = Program("viterbi_beam", _BEAM, 4, _beam_needs, each=True)
 
 
 class Best(NamedTuple):
@@ -236,7 +171,7 @@ def best_chain(
     else:
         row_max = None if table.own else table.row_max
         contexts = unary.shape[2] if trigrams else 1
-        tags, score = _dense_op(unary.detach(), table.rows, table.columns, row_max, lengths, contexts)
+        tags, score = DENSE.op(unary.detach(), table.rows, table.columns, row_max, lengths, contexts)
     return Best(tags, score, _counts(lengths, table.T, table.T, switched))
 
 
@@ -245,7 +180,7 @@ def forward_columns(unary: Unary, table: TransitionTable, lengths: Lengths) -> B
     read, which is what the dense program does: those are left to it."""
     if table.own or not takes_kernels(unary, "viterbi_forward"):
         return best_chain(unary, table, lengths, switched=True)
-    return Best(*_forward_op(unary.detach(), table.rows, table.row_max, table.row_min, lengths))
+    return Best(*FORWARD.op(unary.detach(), table.rows, table.row_max, table.row_min, lengths))
 
 
 def averaged_columns(unary: Unary, table: TransitionTable, lengths: Lengths, initial: int) -> Best:
@@ -253,7 +188,7 @@ def averaged_columns(unary: Unary, table: TransitionTable, lengths: Lengths, ini
     if table.own or not takes_kernels(unary, "viterbi_averaged"):
         return best_chain(unary, table, lengths, switched=True)
     bounds = table.row_max, table.column_max
-    return Best(*_averaged_op(unary.detach(), table.rows, table.columns, *bounds, lengths, min(initial, table.T)))
+    return Best(*AVERAGED.op(unary.detach(), table.rows, table.columns, *bounds, lengths, min(initial, table.T)))
 
 
 def beam_search(
@@ -268,7 +203,7 @@ def beam_search(
         best = Best(tags, _plain_score(unary, table.pairs, tags, lengths, False), _counts(lengths, beam, table.T))
         return best, torch.full_like(bound, -torch.inf) if beam == table.T else bound
     bounds = (None, None, None) if table.own else (table.row_max, table.row_min, table.column_max)
-    *best, bound = _beam_op(unary.detach(), table.rows, *bounds, lengths, beam)
+    *best, bound = BEAM.op(unary.detach(), table.rows, *bounds, lengths, beam)
     return Best(*best), bound
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from gpuparse.ops import viterbi
-from gpuparse.ops.backend import Backend
 from gpuparse.ops.viterbi import TransitionTable
 
 from .emulator import DTYPES, INF, SCHEDULED, on_both
@@ -32,15 +31,12 @@ def sentences(dtype: torch.dtype, tags: int, words: int, own: bool, step: float 
     return unary.to(dtype), pairs.to(dtype), lengths
 
 
-def both(run: Callable[[Backend], tuple[Tensor, ...]], schedule: str) -> tuple[Tensor, ...]:
-    """Run on the CPU and on the emulated GPU, compare, and give the CPU's answer."""
-    expected, found = on_both(run, schedule)
+def check(program: viterbi.Program, schedule: str, *given: Any) -> None:
+    """The CPU and the emulated GPU give the same, and the right sentences have a chain."""
+    expected, found = on_both(lambda backend: program.launch(*given, backend=backend), schedule)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0.0, atol=1e-9)
-    return expected
-
-
-def check(tags: Tensor) -> None:
+    tags = expected[0]
     assert (tags[[2, 3]] == -1).all() and (tags[[0, 5]] >= 0).all() and (tags[4, 1:] == -1).all() and tags[4, 0] >= 0
 
 
@@ -55,26 +51,15 @@ def test_dense(tags: int, words: int, step: float, own: bool, dtype: torch.dtype
     unary, pairs, lengths = sentences(dtype, tags, words, own, step)
     table = TransitionTable(pairs)
     row_max = None if own else table.row_max
-    check(
-        both(
-            lambda backend: viterbi.launch_dense(unary, table.rows, table.columns, row_max, lengths, 1, backend),
-            schedule,
-        )[0]
-    )
+    check(viterbi.DENSE, schedule, unary, table.rows, table.columns, row_max, lengths, 1)
 
 
 @SCHEDULED
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
     unary, _, lengths = sentences(dtype, 5, 6, False)
-    pairs = torch.randn(1, 1, 25, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    table = TransitionTable(pairs)
-    check(
-        both(
-            lambda backend: viterbi.launch_dense(unary, table.rows, None, table.row_max, lengths, 5, backend),
-            schedule,
-        )[0]
-    )
+    table = TransitionTable(torch.randn(1, 1, 25, 5, dtype=dtype, generator=torch.Generator().manual_seed(0)))
+    check(viterbi.DENSE, schedule, unary, table.rows, None, table.row_max, lengths, 5)
 
 
 @SCHEDULED
@@ -83,20 +68,9 @@ def test_trigrams(dtype: torch.dtype, schedule: str) -> None:
 def test_columns(tags: int, words: int, step: float, dtype: torch.dtype, schedule: str) -> None:
     unary, pairs, lengths = sentences(dtype, tags, words, False, step)
     table = TransitionTable(pairs)
-    check(
-        both(
-            lambda backend: viterbi.launch_forward(unary, table.rows, table.row_max, table.row_min, lengths, backend),
-            schedule,
-        )[0]
-    )
-    check(
-        both(
-            lambda backend: viterbi.launch_averaged(
-                unary, table.rows, table.columns, table.row_max, table.column_max, lengths, 2, backend
-            ),
-            schedule,
-        )[0]
-    )
+    check(viterbi.FORWARD, schedule, unary, table.rows, table.row_max, table.row_min, lengths)
+    bounds = table.row_max, table.column_max
+    check(viterbi.AVERAGED, schedule, unary, table.rows, table.columns, *bounds, lengths, 2)
 
 
 @SCHEDULED
@@ -107,9 +81,4 @@ def test_beam(beam: int, own: bool, dtype: torch.dtype, schedule: str) -> None:
     unary, pairs, lengths = sentences(dtype, 7, 6, own)
     table = TransitionTable(pairs)
     bounds = (None, None, None) if own else (table.row_max, table.row_min, table.column_max)
-    check(
-        both(
-            lambda backend: viterbi.launch_beam(unary, table.rows, *bounds, lengths, beam, backend),
-            schedule,
-        )[0]
-    )
+    check(viterbi.BEAM, schedule, unary, table.rows, *bounds, lengths, beam)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
@@ -12,39 +14,12 @@ from gpuparse.ops.library import define
 from gpuparse.ops.plain.links import join
 
 
-def launch_settle(
-    before: Tensor,
-    after: Tensor,
-    others: Tensor | None,
-    residuals: Tensor,
-    converged: Tensor,
-    iterations: Tensor,
-    tolerance: float,
-    may_stop: bool,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def launch_settle(*given: Any, backend: Backend | None = None) -> tuple[Tensor, ...]:
     """Run bp_settle.cu."""
-    found = torch.empty_like(residuals), torch.empty_like(converged), torch.empty_like(iterations)
-    args = [before, after, others, residuals, converged, iterations, *found]
-    flags = float(tolerance), int(may_stop)
-    run_kernel("bp_settle", None, args, flags, work=1, backend=backend)
+    *state, tolerance, may_stop = given
+    found = like(3, 4, 5)(*given)
+    run_kernel("bp_settle", None, [*state, *found], [float(tolerance), int(may_stop)], work=1, backend=backend)
     return found
-
-
-def _plain(
-    before: Tensor,
-    after: Tensor,
-    others: Tensor | None,
-    residuals: Tensor,
-    converged: Tensor,
-    iterations: Tensor,
-    tolerance: float,
-    may_stop: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    change = (join(*after.unbind()).sigmoid() - join(*before.unbind()).sigmoid()).abs().flatten(1).amax(1)
-    change = change if others is None else torch.maximum(change, others)
-    settled = converged | (change <= tolerance) if may_stop else converged
-    return torch.where(converged, residuals, change), settled, iterations + (~converged).long()
 
 
 _op = define(
@@ -67,5 +42,9 @@ def settle(
 ) -> tuple[Float64[Tensor, " B"], Bool[Tensor, " B"], Int64[Tensor, " B"]]:
     """Residuals, whether sentences have converged, and their iterations, after one more; ``others``: how much the
     beliefs about other variables than links have changed."""
-    given = before, after, others, residuals, converged, iterations, tolerance, may_stop
-    return _op(*given) if takes(before, "bp_settle") else _plain(*given)
+    if takes(before, "bp_settle"):
+        return _op(before, after, others, residuals, converged, iterations, tolerance, may_stop)
+    change = (join(*after.unbind()).sigmoid() - join(*before.unbind()).sigmoid()).abs().flatten(1).amax(1)
+    change = change if others is None else torch.maximum(change, others)
+    settled = converged | (change <= tolerance) if may_stop else converged
+    return torch.where(converged, residuals, change), settled, iterations + (~converged).long()
