@@ -62,7 +62,7 @@ def is_launch(func: Any) -> bool:
     """Whether an operator does something, and does not just give a view of what there is."""
     returned = [x.alias_info for x in func._schema.returns]
     view = any(alias is not None and not alias.is_write for alias in returned)
-    return not view and func._schema.name != "aten::lift_fresh"
+    return not view and func._schema.name not in ("aten::lift_fresh", "aten::_unsafe_view")
 
 
 class Budget(TorchDispatchMode):

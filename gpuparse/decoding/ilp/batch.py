@@ -15,7 +15,8 @@ from torch import Tensor
 from gpuparse.decoding.exact import first_order
 from gpuparse.decoding.ilp.check import as_constraints, violates
 from gpuparse.decoding.ilp.constrained import Constrained
-from gpuparse.decoding.ilp.constraints import Constraint, Projective, Words
+from gpuparse.decoding.ilp.constraints.base import Constraint, Words
+from gpuparse.decoding.ilp.constraints.crossing import Projective
 from gpuparse.decoding.ilp.search import best_constrained
 from gpuparse.decoding.ilp.second_order import Doubles, Ints, PairScores, ScoreTriples, upper_bound
 from gpuparse.decoding.parse import Parse

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuparse.decoding import certificates
-from gpuparse.decoding.ilp.constraints import Constraint, Words
+from gpuparse.decoding.ilp.constraints.base import Constraint, Words
 from gpuparse.decoding.ilp.cycles import cycles
 from gpuparse.decoding.ilp.rows import Box, Row
 from gpuparse.decoding.ilp.second_order import PairScores

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from gpuparse.config import parse_toml
-from gpuparse.decoding.ilp import constraints as kinds
-from gpuparse.decoding.ilp.constraints import Arcs, Constraint, Coordination, Only, Soft, Span
-from gpuparse.decoding.ilp.constraints.arcs import Arc
-from gpuparse.decoding.ilp.constraints.base import innermost, matching
+from gpuparse.decoding.ilp.constraints.arcs import Arc, Arcs, Span
+from gpuparse.decoding.ilp.constraints.base import Constraint, Only, Soft, innermost, matching
+from gpuparse.decoding.ilp.constraints.children import Children, LabelUnder, Leaf, Unique
+from gpuparse.decoding.ilp.constraints.coordination import Coordination
+from gpuparse.decoding.ilp.constraints.crossing import Projective
 from gpuparse.system.defaults import READY, ready
 from gpuparse.system.quote import quoted, shown
 
 KINDS: dict[str, Any] = {
-    "unique": kinds.Unique,
-    "children": kinds.Children,
-    "leaf": kinds.Leaf,
-    "label_under": kinds.LabelUnder,
-    "projective": kinds.Projective,
+    "unique": Unique,
+    "children": Children,
+    "leaf": Leaf,
+    "label_under": LabelUnder,
+    "projective": Projective,
     "coordination": Coordination,
     "arcs": Arcs,
     "span": Span,
@@ -106,7 +107,7 @@ def _wanted(made: Constraint) -> str | None:
     """What to give to a constraint that asks for nothing."""
     if getattr(made, "labels", None) == frozenset():
         return "labels"
-    if isinstance(made, kinds.Children) and not made.at_least and made.at_most is None:
+    if isinstance(made, Children) and not made.at_least and made.at_most is None:
         return "at_least, at_most or exactly"
     if isinstance(made, Arcs) and not (made.required or made.forbidden):
         return "required or forbidden"
@@ -120,7 +121,7 @@ def labels_of(constraint: Constraint) -> frozenset[str]:
     inner = innermost(constraint)
     if isinstance(inner, Arcs):
         return frozenset(label for _, _, label in (*inner.required, *inner.forbidden) if label is not None)
-    if isinstance(inner, kinds.LabelUnder):
+    if isinstance(inner, LabelUnder):
         return frozenset({inner.label})
     return getattr(inner, "labels", None) or frozenset()
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from gpuparse.decoding import certificates
 from gpuparse.decoding.ilp.check import as_constraints
 from gpuparse.decoding.ilp.constrained import Constrained, ConstrainedSentence, Float3, Tree, as_table, check_options
-from gpuparse.decoding.ilp.constraints import Constraint, Words
+from gpuparse.decoding.ilp.constraints.base import Constraint, Words
 from gpuparse.decoding.ilp.cycles import cycles, fractional_cycles, pairs
 from gpuparse.decoding.ilp.master import Master
 from gpuparse.decoding.ilp.proof import Path, leaf_of

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from jaxtyping import Float64
 from torch import Tensor
 
-from gpuparse.decoding.ilp.constraints import Constraint, Words
+from gpuparse.decoding.ilp.constraints.base import Constraint, Words
 from gpuparse.decoding.ilp.rows import Box, Row
 from gpuparse.decoding.parts import Kind, Parts
 

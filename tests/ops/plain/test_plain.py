@@ -101,38 +101,6 @@ def test_draw_takes_no_weight_of_zero() -> None:
 
 @families
 @roots
-def test_offsets_cost_no_digits(single_root: bool, projective: bool) -> None:
-    """A constant for all heads of a word is a constant of log Z and nothing to the marginals."""
-    log_partition = LOG_PARTITION[projective]
-    arcs = (torch.randn(2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 64).round() / 64
-    lengths = torch.tensor([5, 4])
-    offset = 2.0**20
-    close(
-        generic.marginals(log_partition, arcs + offset, lengths, single_root),
-        generic.marginals(log_partition, arcs, lengths, single_root),
-        1e-14,
-    )
-    shifted = log_partition(arcs + offset, lengths, single_root)
-    close(shifted - offset * lengths, log_partition(arcs, lengths, single_root), 1e-8)
-
-
-@families
-@roots
-def test_float32(single_root: bool, projective: bool) -> None:
-    """float32 in, float32 out, as good as float64 inside."""
-    log_partition = LOG_PARTITION[projective]
-    arcs, lengths = random_instance(8, dtype=torch.float32)
-    wide = arcs.double()
-    assert torch.equal(log_partition(arcs, lengths, single_root), log_partition(wide, lengths, single_root).float())
-    v = torch.ones_like(arcs)
-    p = generic.marginals(log_partition, arcs, lengths, single_root)
-    assert torch.equal(p, generic.marginals(log_partition, wide, lengths, single_root).float())
-    assert generic.hvp(log_partition, arcs, lengths, single_root, v).dtype == torch.float32
-    assert torch.equal(ARGMAX[projective](arcs, lengths, single_root), ARGMAX[projective](wide, lengths, single_root))
-
-
-@families
-@roots
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_smallest(nodes: int, single_root: bool, projective: bool) -> None:
     """No words (the empty tree) and one word, for which log Z is linear."""
