@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
@@ -29,30 +29,15 @@ def _side_by_side(x: Tensor | None) -> Tensor | None:
     return x if x is None else x.contiguous()
 
 
-def _launch_multipliers(
-    y: Tensor,
-    values: Tensor,
-    score: Tensor | None,
-    total: Tensor | None,
-    moved: Tensor | None,
-    parts: Tensor,
-    u: Tensor,
-    sums: Tensor,
-    least: Tensor | None,
-    known: Tensor,
-    rules: Tensor,
-    better: Tensor,
-    trace: Tensor,
-    kind: int,
-    last: bool,
-    backend: Backend | None = None,
-) -> None:
+def _launch_multipliers(*given: Any, backend: Backend | None = None) -> None:
     """Run multipliers.cu."""
+    *tensors, kind, last = given
+    y, values, _, total, _, parts = tensors[:6]
     (B, T), N = y.shape, 0 if total is None else total.shape[1]
     launch(
         backend or kernels_for(y),
         Kernel("multipliers", NUMBERS[y.dtype]),
-        [*map(_side_by_side, (y, values, score, total, moved)), parts, u, sums, least, known, rules, better, trace],
+        [*map(_side_by_side, tensors[:5]), *tensors[5:]],
         sentences=B,
         nodes=T,
         work=2 * T,
@@ -106,27 +91,16 @@ def multipliers(
     if kind is not None and (backend is not None or takes_kernels(y, "multipliers")):
         state: Tensor = rule.state  # type: ignore[attr-defined]
         args = (y, values, score, total, moved, parts[1], *given, state, better, trace, kind, last)
-        _multipliers_op(*args) if backend is None else _launch_multipliers(*args, backend)
+        _multipliers_op(*args) if backend is None else _launch_multipliers(*args, backend=backend)
     else:
         plain.multipliers.multipliers(y, values, score, total, moved, parts[0], *given, better, trace, rule.size, last)
 
 
-def _launch_readings(
-    scores: Tensor,
-    arcs: Tensor,
-    siblings: Tensor | None,
-    grandparents: Tensor | None,
-    lengths: Tensor,
-    heads: Tensor,
-    children: Tensor,
-    chosen: Tensor,
-    worth: Tensor,
-    backend: Backend | None = None,
-) -> Outputs:
+def _launch_readings(*given: Any, backend: Backend | None = None) -> Outputs:
     """Run readings.cu."""
-    (B, N), outputs = heads.shape, _like_readings(scores, arcs, siblings, grandparents)
+    scores, _, siblings, grandparents, _, heads = given[:6]
+    (B, N), outputs = heads.shape, _like_readings(*given)
     pairs = siblings if siblings is not None else grandparents
-    given = scores, arcs, siblings, grandparents, lengths, heads, children, chosen, worth
     launch(
         backend or kernels_for(scores),
         Kernel("readings", NUMBERS[torch.float64 if pairs is None else pairs.dtype]),
@@ -177,7 +151,7 @@ def readings(
     """
     args = scores, arcs, siblings, grandparents, lengths, heads, *stars
     if backend is not None:
-        return _launch_readings(*args, backend)
+        return _launch_readings(*args, backend=backend)
     pairs = siblings if siblings is not None else grandparents
     kernels = takes_kernels(arcs if pairs is None else pairs, "readings")
     made: Outputs = (_readings_op if kernels else plain.multipliers.readings)(*args)

@@ -56,17 +56,9 @@ class PricedTrees(NamedTuple):
     exact: Int64[Tensor, " B"]
 
 
-def launch_priced(
-    kinds: list[int],
-    ranks: list[int],
-    arcs: Tensor,
-    lengths: Tensor,
-    siblings: list[Tensor | None],
-    grandparents: list[Tensor | None],
-    single_root: bool,
-    backend: Backend | None = None,
-) -> Outputs:
-    """Run grandsiblings_priced.cu. ``siblings``, ``grandparents``: tensors of the scorer, and the bound."""
+def launch_priced(kinds: list[int], ranks: list[int], *given: Any, backend: Backend | None = None) -> Outputs:
+    """Run grandsiblings_priced.cu. Of siblings and grandparents the tensors of the scorer, and the bound."""
+    arcs, lengths, siblings, grandparents, single_root = given
     B, N = arcs.shape[:2]
     backend = backend or kernels_for(arcs)
     outputs = arcs.new_empty((B, N), dtype=torch.int64), arcs.new_zeros((B, COUNTS), dtype=torch.int64)
@@ -133,7 +125,7 @@ def argmax(
     kinds = [NONE if pairs is None else KINDS[pairs.scorer.kind] for pairs in (siblings, grandparents)]
     ranks = [0 if pairs is None else pairs.scorer.rank for pairs in (siblings, grandparents)]
     args = kinds, ranks, arcs, lengths, given[0], given[1], single_root
-    heads, told = _priced_op(*args) if backend is None else launch_priced(*args, backend)
+    heads, told = _priced_op(*args) if backend is None else launch_priced(*args, backend=backend)
     return PricedTrees(heads, *told.unbind(1))
 
 

@@ -194,27 +194,12 @@ class Priced:
     scored: Counts
 
 
-def launch_pricing(
-    kind: int,
-    rank: int,
-    values: Tensor | None,
-    second: Tensor | None,
-    third: Tensor | None,
-    index: Tensor | None,
-    relations: Tensor | None,
-    lengths: Tensor,
-    duals: list[Tensor],
-    known: Tensor,
-    tolerance: float,
-    room: int,
-    siblings: bool = False,
-    backend: Backend | None = None,
-) -> Outputs:
-    """Run pricing.cu. ``duals``: ceiling, floor, kappa, over_g, over_c."""
+def launch_pricing(kind: int, rank: int, *given: Any, backend: Backend | None = None) -> Outputs:
+    """Run pricing.cu."""
+    *tensors, lengths, duals, known, tolerance, room, siblings = given
     B, N = known.shape[:2]
     backend = backend or kernels_for(known)
-    tensors = values, second, third, index, relations
-    outputs = _like_priced(kind, rank, *tensors, lengths, duals, known, tolerance, room)
+    outputs, values = _like_priced(kind, rank, *given), tensors[0]
     columns = -(-rank // AT_ONCE) * AT_ONCE
     wide = -(-N // 8) * 8
     ints = 2 * N * N + 2 * N + 8 + columns
@@ -244,8 +229,7 @@ def _like_priced(*args: object) -> Outputs:
 
 _price_op = define(
     "pricing(int kind, int rank, Tensor? values, Tensor? second, Tensor? third, Tensor? index, Tensor? relations, "
-    "Tensor lengths, Tensor[] duals, Tensor(a!) known, float tolerance, int room, "
-    "bool siblings=False) "
+    "Tensor lengths, Tensor[] duals, Tensor(a!) known, float tolerance, int room, bool siblings) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     launch_pricing,
     _like_priced,
@@ -290,7 +274,7 @@ def _run(scorer: Sequence[Any], lengths: Tensor, asked: Mapping[str, Any], backe
     known = asked["known"]
     rest = known, asked["tolerance"], asked["room"], asked.get("siblings", False)
     args = [*scorer, lengths, [asked[name] for name in DUALS], *rest]
-    return Priced(*(_price_op(*args) if backend is None else launch_pricing(*[*args, backend])))
+    return Priced(*(_price_op(*args) if backend is None else launch_pricing(*args, backend=backend)))
 
 
 def price_listed(

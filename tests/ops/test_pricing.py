@@ -189,7 +189,7 @@ def test_operator_is_the_call() -> None:
     duals, scorer = some_duals(parts, 1), scorer_of(parts)
     one, (*squares, known) = copied(duals), copied(duals).values()
     expected = price(scorer, parts.lengths, **one, tolerance=0.0, room=50)
-    args = 0, 0, scorer.values, None, None, None, None, parts.lengths, squares, known, 0.0, 50
+    args = 0, 0, scorer.values, None, None, None, None, parts.lengths, squares, known, 0.0, 50, False
     equal(Priced(*torch.ops.gpuparse.pricing(*args)), expected)
     assert expected.count.sum() > 0 and torch.equal(known.nan_to_num(nan=7.0), one["known"].nan_to_num(nan=7.0))
 

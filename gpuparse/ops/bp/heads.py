@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Int64
 from torch import Tensor
@@ -24,26 +26,13 @@ def launch_head_odds(totals: Tensor, lengths: Tensor, maximise: bool, backend: B
     return odds
 
 
-def launch_grand_of_heads(
-    totals: Tensor,
-    odds: Tensor,
-    means: Tensor,
-    made_of: Tensor,
-    scores: Tensor,
-    factors: Tensor | None,
-    frozen: Tensor | None,
-    lengths: Tensor,
-    excludes: int,
-    maximise: bool,
-    share: float,
-    counted: float,
-    backend: Backend | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def launch_grand_of_heads(*given: Any, backend: Backend | None = None) -> tuple[Tensor, ...]:
     """Run bp_grand_heads.cu."""
-    found = torch.empty_like(odds), torch.empty_like(means), torch.empty_like(totals)
-    args = [totals, odds, means, made_of, scores, factors, frozen, lengths, *found]
+    *tensors, excludes, maximise, share, counted = given
+    found = like(1, 2, 0)(*given)
     flags = float(share), float(counted), int(excludes), int(maximise)
-    run_kernel("bp_grand_heads", None, args, flags, doubles=lambda N, _: 5 * N**2, work=4, backend=backend)
+    room = lambda N, _: 5 * N**2  # noqa: E731
+    run_kernel("bp_grand_heads", None, [*tensors, *found], flags, doubles=room, work=4, backend=backend)
     return found
 
 
