@@ -176,14 +176,10 @@ def test_no_numbers(model):
 
 
 def test_headers(model):
-    """The header is read as carefully as ``test_tensors`` has it."""
+    """Read as carefully as ``test_tensors`` has it."""
     file = model / "model.safetensors"
     content = file.read_bytes()
-    broken = [content[:size] for size in (0, len(content) // 2, len(content) - 1)]
-    for header in (b"[" * 100_000, b"null", b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,1099511627776]}}'):
-        broken.append(struct.pack("<Q", len(header)) + header)
-    broken += [struct.pack("<Q", length) + content[8:] for length in (0, 1 << 31, (1 << 64) - 1)]
-    for wrong in broken:
+    for wrong in (content[:-1], struct.pack("<Q", 1 << 31) + content[8:]):
         file.write_bytes(wrong)
         assert refused(model, kind_of(model)).startswith("/model.safetensors: not the weights of this model: ")
 
@@ -202,22 +198,10 @@ def test_weights_that_are_not_wanted(biaffine):
 
 
 @pytest.mark.parametrize("name", ["model.json", "vocabulary.json"])
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"[" * 10**6, "more than 32 lists or objects in one another"),
-        (b'{"a":' * 10**5, "more than 32 lists or objects in one another"),
-        (b'{"format":1,"format":1}', "not JSON: 'format' is there twice"),
-        (b'{"format":' + b"1" * 5000 + b"}", "not JSON: a number of 5000 digits"),
-        (b'{"format":NaN}', "not JSON: 'NaN' is no finite number"),
-        (b'{"format":"\xff"}', "not JSON: 'utf-8' codec can't decode"),
-        (b'{"format":"\x00"}', "not JSON: Invalid control character"),
-    ],
-    ids=range(7),
-)
-def test_json_of_strangers(model, name, content, message):
-    (model / name).write_bytes(content)
-    assert refused(model, kind_of(model)).startswith(f"/{name}: {message}")
+def test_json_of_strangers(model, name):
+    """Read as carefully as ``test_files`` has it."""
+    (model / name).write_bytes(b'{"format":1,"format":1}')
+    assert refused(model, kind_of(model)) == f"/{name}: not JSON: 'format' is there twice"
 
 
 @pytest.mark.parametrize("results", [None, 3, [], "x" * 10**5])
