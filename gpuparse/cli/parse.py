@@ -49,7 +49,7 @@ def parse(
     constraints: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"A TOML file of constraints on trees, or the name of one that comes along ({', '.join(ready())}). "
+            help=f"A TOML file of constraints on trees, or the name of one that is included ({', '.join(ready())}). "
             "May be given several times."
         ),
     ] = None,
