@@ -88,7 +88,7 @@ def _of_node(node: ast.AST, lines: Sequence[bytes]) -> Iterator[tuple[int, int, 
     elif isinstance(node, ast.BoolOp):
         yield _between(lines, node.values[0], node.values[1], *OPERATORS[type(node.op)])
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub, ast.Invert)):
-        yield node.lineno, node.col_offset, node.operand.col_offset, ""
+        yield node.lineno, node.col_offset, node.col_offset + (4 if isinstance(node.op, ast.Not) else 1), ""
     elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)) and node.end_col_offset:
         new = str(not node.value) if isinstance(node.value, bool) else str(node.value + 1)
         yield node.lineno, node.col_offset, node.end_col_offset, new

@@ -93,7 +93,8 @@ def multipliers(
         args = (y, values, score, total, moved, parts[1], *given, state, better, trace, kind, last)
         _multipliers_op(*args) if backend is None else _launch_multipliers(*args, backend=backend)
     else:
-        plain.multipliers.multipliers(y, values, score, total, moved, parts[0], *given, better, trace, rule.size, last)
+        tensors = (y, values, score, total, moved, parts[0], *given, better, trace)
+        plain.multipliers.multipliers(tensors, rule.size, last)
 
 
 def _launch_readings(*given: Any, backend: Backend | None = None) -> Outputs:

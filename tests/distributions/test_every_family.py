@@ -353,6 +353,20 @@ def test_no_grad_then_grad(family: Family) -> None:
             assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("differentiable", [True, False])
+def test_what_entropies_share_is_made_once(
+    family: Family, differentiable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, lengths = family.scores(0, forbidden=0.0, poison=False)
+    p, q = (family.make(leaves_of(scores) if differentiable else scores, lengths) for _ in "pq")
+    made, wide = [], type(p)._wide
+    monkeypatch.setattr(type(p), "_wide", lambda self: (made.append(self), wide(self))[1])
+    with torch.set_grad_enabled(differentiable):
+        for _ in range(2):
+            p.entropy(), kl_divergence(p, q)
+    assert sum(x is p for x in made) == 1
+
+
 def test_other_kinds_of_derivatives_are_refused(family: Family) -> None:
     """They would be silently wrong: the operators know reverse mode only."""
     scores, lengths = family.scores(0, poison=False)

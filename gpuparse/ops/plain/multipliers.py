@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from gpuparse.structures.masks import previous_sibling, word_mask
@@ -68,23 +69,9 @@ def _is_proven(score: Each, bound: Each, off: Each) -> Bool[Tensor, " B"]:
     return (off < torch.inf) & (bound <= score + off)
 
 
-def multipliers(
-    y: Float[Tensor, "B T"],
-    values: Float64[Tensor, "B O"],
-    score: Each | None,
-    total: Float64[Tensor, "B N N"] | None,
-    moved: Float64[Tensor, "B N N"] | None,
-    parts: Sequence[tuple[int, int]],
-    u: Float64[Tensor, "B T"],
-    sums: Float64[Tensor, "B T"],
-    least: Float64[Tensor, "B T"] | None,
-    known: Float64[Tensor, "B 15"],
-    better: Bool[Tensor, " B"],
-    trace: Float64[Tensor, "3 B"],
-    size: Size,
-    last: bool,
-) -> None:
-    """``gpuparse.ops.multipliers.multipliers`` with any rule for the size of steps."""
+def multipliers(given: Sequence[Any], size: Size, last: bool) -> None:
+    """``gpuparse.ops.multipliers.multipliers`` with any rule for the size of steps; ``given``: its tensors in order."""
+    y, values, score, total, moved, parts, u, sums, least, known, better, trace = given
     y = y.double()
     live, dual = known[:, DONE] == 0, values.sum(1)
     groups = [x.unflatten(1, part) for x, part in zip(y.split([o * s for o, s in parts], 1), parts, strict=True)]
@@ -115,18 +102,9 @@ def multipliers(
         u.copy_(torch.where(live[:, None], u - length[:, None] * direction, u))
 
 
-def readings(
-    scores: Float64[Tensor, "B N N"],
-    arcs: Float64[Tensor, "B N N"],
-    siblings: Float[Tensor, "B N N N"] | None,
-    grandparents: Float[Tensor, "B N N N"] | None,
-    lengths: Int64[Tensor, " B"],
-    heads: Int64[Tensor, "B N"],
-    children: Bool[Tensor, "B N N"],
-    chosen: Int64[Tensor, "B N"],
-    worth: Float64[Tensor, "B N"],
-) -> tuple[Tensor, Tensor, Tensor]:
+def readings(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """``gpuparse.ops.multipliers.readings``."""
+    scores, arcs, siblings, grandparents, lengths, heads, children, chosen, worth = given
     (B, N), node = heads.shape, torch.arange(heads.shape[1], device=heads.device)
     word = word_mask(lengths, N)
     tree = heads[:, None] == node[:, None]
