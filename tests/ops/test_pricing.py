@@ -107,55 +107,56 @@ def test_scores_are_those_of_the_parts(kind: str, pairs: Kind, dtype: torch.dtyp
         assert (found <= over_c[where[:, 0], where[:, 1], where[:, 2]]).all()
 
 
+def nothing_open(values: Tensor, kind: Kind) -> tuple[Parts, dict[str, Any]]:
+    """Pairs, and duals under which no arc is worth its price."""
+    parts = DenseParts(values, kind=kind)
+    duals = some_duals(parts, 0, 0.0)
+    ceiling = torch.full_like(duals["ceiling"], 5.0)
+    return parts, duals | {"ceiling": ceiling, "floor": ceiling - INF, "kappa": torch.zeros_like(ceiling)}
+
+
+def found(parts: Parts, duals: dict[str, Any]) -> list[list[int]]:
+    siblings = parts.kind == "siblings"
+    priced = price(scorer_of(parts), parts.lengths, **copied(duals), tolerance=1e-9, room=9, siblings=siblings)
+    count = priced.count[0]
+    assert float(priced.worst.max()) == max([0.0, *priced.r[0, :count].tolist()])
+    children = set(priced.triples[0, :count, 2].tolist())
+    assert set(priced.worst[0].nonzero()[:, 0].tolist()) == children
+    return priced.triples[0, :count].tolist()  # type: ignore[no-any-return]
+
+
 def test_spare_slack_pays_for_all_or_nothing() -> None:
     """One arc (3, 1) is open; of the arcs above it, (2, 3) has 1.0 to spare and (0, 3) half of that."""
     values = torch.full((1, 4, 4, 4), -5.0, dtype=torch.float64)
     values[0, 2, 3, 1], values[0, 0, 3, 1] = 1.0, 0.75
-    parts = DenseParts(values, kind="grandparents")
-    duals = some_duals(parts, 0, 0.0)
-    duals["ceiling"] = torch.full((1, 4, 4), 5.0, dtype=torch.float64)
-    duals["ceiling"][0, 3, 1], duals["ceiling"][0, 2, 3], duals["ceiling"][0, 0, 3] = 0.0, 1.0, 0.5
-    duals["floor"], duals["kappa"] = torch.full_like(duals["ceiling"], -INF), torch.zeros_like(duals["ceiling"])
+    parts, duals = nothing_open(values, "grandparents")
+    ceiling, floor = duals["ceiling"][0], duals["floor"][0]
+    ceiling[3, 1], ceiling[2, 3], ceiling[0, 3] = 0.0, 1.0, 0.5
     duals["over_g"][0, 2, 3] = 0.0
-
-    def found() -> list[list[int]]:
-        priced = price(scorer_of(parts), parts.lengths, **copied(duals), tolerance=1e-9, room=9)
-        assert (
-            priced.worst[0, 1] == max([0.0, *priced.r[0, : priced.count[0]].tolist()]) and not priced.worst[0, 2:].any()
-        )
-        return priced.triples[0, : priced.count[0]].tolist()
-
-    assert found() == [[0, 3, 1]]
-    duals["floor"][0, 2, 3] = 0.25
-    assert found() == [[0, 3, 1], [2, 3, 1]]
-    duals["ceiling"][0, 0, 3] = 0.75
-    assert found() == [[2, 3, 1]]
-    duals["ceiling"][0, 2, 3] = INF
-    assert found() == []
+    assert found(parts, duals) == [[0, 3, 1]]
+    floor[2, 3] = 0.25
+    assert found(parts, duals) == [[0, 3, 1], [2, 3, 1]]
+    ceiling[0, 3] = 0.75
+    assert found(parts, duals) == [[2, 3, 1]]
+    ceiling[2, 3] = INF
+    assert found(parts, duals) == []
 
 
 def test_an_arc_to_a_sibling_pays_for_the_dearest() -> None:
     """Arcs (1, 3) and (1, 4) are open; beside (1, 2), which has 1.0 to spare, both want less, and together more."""
     values = torch.full((1, 5, 5, 5), -5.0, dtype=torch.float64)
     values[0, 1, 2, 3], values[0, 1, 2, 4], values[0, 1, 1, 3] = 1.0, 0.75, 0.5
-    parts = DenseParts(values, kind="siblings")
-    duals = some_duals(parts, 0, 0.0)
-    duals["ceiling"] = torch.full((1, 5, 5), 5.0, dtype=torch.float64)
-    duals["ceiling"][0, 1, 3], duals["ceiling"][0, 1, 4], duals["ceiling"][0, 1, 2] = 0.0, 0.0, 1.0
-    duals["floor"], duals["kappa"] = torch.full_like(duals["ceiling"], -INF), torch.zeros_like(duals["ceiling"])
+    parts, duals = nothing_open(values, "siblings")
+    ceiling, kappa = duals["ceiling"][0], duals["kappa"][0]
+    ceiling[1, 3], ceiling[1, 4], ceiling[1, 2] = 0.0, 0.0, 1.0
     duals["over_g"][0, 1, 2] = 0.0
-
-    def found() -> list[list[int]]:
-        priced = price(scorer_of(parts), parts.lengths, **copied(duals), tolerance=1e-9, room=9, siblings=True)
-        return priced.triples[0, : priced.count[0]].tolist()
-
-    assert found() == [[1, 1, 3]]
-    duals["kappa"][0, 1, 1] = 0.5  # the first child on the right
-    assert found() == []
+    assert found(parts, duals) == [[1, 1, 3]]
+    kappa[1, 1] = 0.5  # the first child on the right
+    assert found(parts, duals) == []
     duals["floor"][0, 1, 2] = 0.125
-    assert found() == [[2, 1, 3], [2, 1, 4]]
-    duals["kappa"][0, 1, 2] = 0.25
-    assert found() == []
+    assert found(parts, duals) == [[2, 1, 3], [2, 1, 4]]
+    kappa[1, 2] = 0.25
+    assert found(parts, duals) == []
 
 
 def test_user_families_have_no_scorer() -> None:
