@@ -21,7 +21,7 @@ from tests.distributions.checks import (
     derivatives_of,
 )
 from tests.distributions.families import FAMILIES, LARGER, Family, plainly
-from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, generator
+from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, close, generator
 
 LEAN = settings(max_examples=10, deadline=None)
 EVERY = {**FAMILIES, **LARGER}
@@ -54,6 +54,20 @@ def test_longer_sentences(any_family: Family, words: int, dtype: torch.dtype) ->
         batch = any_family.scores(words, words=words, forbidden=forbidden, magnitude=magnitude, poison=False)
         scores = {name: x.to(dtype) for name, x in batch[0].items()}
         check_against_plain(any_family, scores, batch[1], 1e-4 if dtype == F32 else 1e-9)
+
+
+@pytest.mark.parametrize("words", (1, 2, 4, 5, 7, 8, 9, 12, 16, 17, 25, 34))
+@pytest.mark.parametrize("name", ("projective", "projective, many roots"))
+def test_lengths_around_whole_tiles(name: str, words: int, dtype: torch.dtype) -> None:
+    """Of eisner_tiles.cuh. Results are rounded to their dtype; plain torch loses 1e-12 or so in float64."""
+    scores, lengths = FAMILIES[name].scores(words, batch=6, words=words, forbidden=0.1, dtype=dtype)
+    scores["arcs"][3:5] *= torch.tensor([8.0, 1e4], dtype=dtype)[:, None, None]
+    p, q = (FAMILIES[name].make({"arcs": x}, lengths) for x in (scores["arcs"], scores["arcs"].double()))
+    found = p.marginals, p.log_partition
+    with plainly():
+        for x, y in zip(found, (q.marginals, q.log_partition), strict=True):
+            close(x, y, 1e-6 if dtype == F32 else 1e-10)
+    assert not bool(p.marginals[scores["arcs"].isneginf()].any())
 
 
 @pytest.mark.parametrize("words", [3, 6])
