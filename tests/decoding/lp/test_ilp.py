@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gpuparse import lp
+from gpuparse.decoding.ilp.search import _ConstrainedSearch
 from tests.decoding.lp.problems import Worths, random_problem, sentence
 from tests.decoding.refusals import refuses
 from tests.oracle import all_trees, has_crossing
@@ -283,3 +285,17 @@ def test_labels_that_a_model_does_not_know_ask_for_nothing() -> None:
     unknown = frozenset({"vocative"})
     for constraint in (lp.Children(at_least=1, labels=unknown), lp.Unique(unknown), lp.LabelUnder("vocative", unknown)):
         assert not list(constraint.rows(words))
+
+
+def test_labels_are_branched_on_where_arcs_are_whole() -> None:
+    """A word with one head and two labels: one branch demands the first, one forbids it; then a single tree is left."""
+    seen: list[Any] = []
+    scores = np.full((2, 2, 2), -np.inf)
+    scores[0, 1] = 0.0
+    sentence = SimpleNamespace(look=seen.append)
+    node: Any = SimpleNamespace(scores=scores, forbidden=np.zeros(scores.shape, dtype=bool), N=2, sentence=sentence)
+    (step, without), (other, forbidden) = _ConstrainedSearch._split(node, None)
+    assert (step, other) == ((0, 1, 0, 1), (0, 1, 0, 0))
+    assert without[0, 1].tolist() == [False, True] and forbidden[0, 1].tolist() == [True, False]
+    node.forbidden[0, 1, 0] = True
+    assert list(_ConstrainedSearch._split(node, None)) == [] and seen == [([-1, 0], [-1, 1])]
