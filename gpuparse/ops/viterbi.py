@@ -97,20 +97,22 @@ class Program:
         each: bool = False,
     ) -> None:
         self.name, self.outputs, self.need, self.each = name, outputs, need, each
+        self.tensors = given.count("Tensor")
         made = ", ".join(["Tensor"] * outputs)
         self.op = define(f"{name}(Tensor unary, Tensor rows, {given}) -> ({made})", self.launch, self.like)
 
     def like(self, unary: Tensor, *_: object) -> tuple[Tensor, ...]:
-        B, n, _T = unary.shape
-        counts, bounds = unary.new_empty((B, 4), dtype=torch.int64), unary.new_empty(B, dtype=torch.float64)
-        found = unary.new_empty((B, n), dtype=torch.int64), torch.empty_like(bounds), counts, bounds
-        return found[: self.outputs]
+        B, n = unary.shape[:2]
+        made: tuple[Tensor, ...] = unary.new_empty((B, n), dtype=torch.int64), unary.new_empty(B, dtype=torch.float64)
+        if self.outputs > 2:
+            made += (unary.new_empty((B, 4), dtype=torch.int64),)
+        return made if self.outputs < 4 else (*made, torch.empty_like(made[1]))
 
     def launch(self, unary: Tensor, rows: Tensor, *given: Any, backend: Backend | None = None) -> tuple[Tensor, ...]:
         """Run the kernel."""
         (B, n, T), outputs = unary.shape, self.like(unary)
-        numbers = [x for x in given if isinstance(x, int)]
-        *tables, lengths = given[: len(given) - len(numbers)]
+        *tables, lengths = given[: self.tensors]
+        numbers = given[self.tensors :]
         doubles, ints, nodes, work = self.need(n, T, *numbers)
         launch(
             backend or kernels_for(unary),
