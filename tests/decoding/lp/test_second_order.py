@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
+from gpuparse.decoding.ilp.second_order import PairScores
 from gpuparse.decoding.methods import decode
 from gpuparse.decoding.parts import DenseParts
 from gpuparse.decoding.scores import Scores
-from gpuparse.lp import Children, Projective
+from gpuparse.lp import Children, Projective, Words
 from tests.decoding.instances import tensors
 from tests.oracle import all_trees
 
@@ -78,3 +80,16 @@ def test_impossible_constraints_leave_the_best_second_order_tree() -> None:
     found, free = decode(scores, "ilp", constraints=asked), decode(scores, "ilp")
     assert torch.equal(found.heads, free.heads) and not found.certified.any()
     assert bool(found.stats["infeasible"].all())
+
+
+def test_rows_of_forbidden_pairs() -> None:
+    """They must hold, of trees with the pair and of no others."""
+    part = PairScores("grandparents", lambda g, p, c: np.where((g == 0) & (c == 1), -np.inf, 0.0), np.zeros((4, 4)))
+    words = Words.of(["a", "b", "c"], labels=["x"])
+    rows = [row for row in part.rows(words) if row.is_hard]
+    assert len(rows) == 2  # 0 -> 2 -> 1 and 0 -> 3 -> 1
+    labels = [-1, 0, 0, 0]
+    for tree in all_trees(3, single_root=False, projective=False).tolist():
+        wrong = tree[1] > 0 and tree[tree[1]] == 0
+        assert any(row.is_violated(tree, labels) for row in rows) == wrong
+        assert any(row.is_hard for row in part.violated(words, tree, labels)) == wrong
