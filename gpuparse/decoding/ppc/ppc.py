@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from gpuparse.decoding.ppc.program import Bools, Doubles, Duals, Ints, PairProgr
 from gpuparse.decoding.ppc.rounding import crosses, is_tree
 from gpuparse.decoding.ppc.shares import Upper, share_out
 from gpuparse.decoding.ppc.units import SIZE, Units
-from gpuparse.decoding.ppc.witness import Witness
+from gpuparse.decoding.ppc.witness import Taken, Witness
 from gpuparse.decoding.solver import Status
 
 VIOLATED = 1e-7  # of a row
@@ -77,21 +77,30 @@ class PricedSentence:
     status: Status = Status.OPTIMAL
     arcs: Doubles = field(init=False)
     forbidden: Bools = field(init=False)
-    program: PairProgram = field(init=False)
-    witness: Witness | None = None
+    witness: Witness | Taken | None = None
     upper: Upper | None = None  # what scores are known to be at most, of more than one kind
 
     def __post_init__(self) -> None:
         self.arcs = self.units.arcs
         self.forbidden = np.zeros(self.arcs.shape, dtype=bool)
         self.penalty = PENALTY
-        kinds = self.kinds
-        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective}
-        self.program = PairProgram(self.arcs, kinds, **trees, penalty=self.penalty, flow=False)
         self._values = np.zeros(0)
         self._duals: Duals | None = None
         self._objective = self._noise = math.inf
         self._rounding = 0.0  # what the score may be off
+
+    @cached_property
+    def program(self) -> PairProgram:
+        """Made where it is asked for first: some sentences need none."""
+        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective}
+        return PairProgram(self.arcs, self.kinds, **trees, penalty=PENALTY, flow=False)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many pairs and rows the program has."""
+        if "program" not in vars(self):
+            return 0, 0
+        return sum(len(pairs.triples) for pairs in self.program.pairs), self.program.program.rows
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -280,9 +289,8 @@ class PricedSentence:
         """What rows add to the reduced costs of triples that are columns: their places, and how much each gets."""
         assert self._duals is not None
         program, rows = self.program, list(pairs.rows_of_triples(duals))
-        if pairs is program.grandparents:
-            cut, of_cuts, value = program.cuts.triples
-            rows.append((of_cuts, -self._duals.cuts[cut] * value))
+        cut, of_cuts, value = program.cuts.of(pairs.kind)
+        rows.append((of_cuts, -self._duals.cuts[cut] * value))
         if any(len(triples) for triples, _ in rows):
             at = np.full(program.program.columns + 1, -1)  # of columns; the last is that of none
             at[pairs.y[tuple(pairs.triples.T)]] = np.arange(len(pairs.triples))
