@@ -29,6 +29,7 @@ from gpuparse.ops import MATRIX_TREE
 from gpuparse.structures.trees import tree_scores
 
 ITERATIONS = 30
+FEW = 4  # sentences, for fewer of which an iteration takes longer than their programs
 PACE = 2.0  # times Polyak's step, at first
 PATIENCE = 3  # iterations without a better bound, after which steps are halved
 SMALLEST = 0.2  # times Polyak's step: what is no step any more
@@ -106,7 +107,7 @@ class Descent:
         place, costs = self._pairs(self.heads)
         self.y[place] = costs
         for _ in range(ITERATIONS):
-            if not len(self.rows) or time.monotonic() >= self.until:
+            if len(self.rows) < FEW or time.monotonic() >= self.until:
                 break
             self._iterate()
         self._leave(torch.ones(len(self.rows), dtype=torch.bool))

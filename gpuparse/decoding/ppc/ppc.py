@@ -40,7 +40,7 @@ from gpuparse.decoding.solver import Status
 
 VIOLATED = 1e-7  # of a row
 PENALTY = 1e4  # of artificial columns, at first
-PRICED = 1e-9  # reduced costs above this, in a program's units, are asked for first
+POSITIVE = 1e-9  # reduced costs above this, in a program's units, are asked for first
 WHOLE = 1e-6
 PER_CHILD = 6  # triples of a kind that join in a round
 
@@ -184,10 +184,10 @@ class PricedSentence:
         before = program.program.columns, program.program.rows
         violated = self._cut()
         if "siblings" not in self.kinds:  # arcs from the root have no pair that would bring them
-            root = np.nonzero((self._budget[0] < -PRICED) & (program.z[0] < 0))[0]
+            root = np.nonzero((self._budget[0] < -POSITIVE) & (program.z[0] < 0))[0]
             program.add_arcs(np.zeros(len(root), dtype=np.int64), root)
         needed: Lists = ()
-        for least in (PRICED, 0.0):  # what is worth next to nothing joins where nothing else does
+        for least in (POSITIVE, 0.0):  # what is worth next to nothing joins where nothing else does
             chosen = [self._chosen(k, x, new[k], short, least) for k, x in enumerate(answers)]
             some = [(x.triples[rows], x.scores[rows]) for x, rows in zip(answers, chosen, strict=True)]
             needed = self._add_triples(*zip(*some, strict=True))

@@ -18,7 +18,7 @@ from torch import Tensor
 from gpuparse.decoding.parts import Kind
 from gpuparse.decoding.ppc.asking import Lists, T, Work
 from gpuparse.decoding.ppc.branch import Path, Score, branch_and_bound, offer_tree, run
-from gpuparse.decoding.ppc.descent import FURTHEST, Descent, Reached
+from gpuparse.decoding.ppc.descent import FEW, FURTHEST, Descent, Reached
 from gpuparse.decoding.ppc.pairs import PairRows
 from gpuparse.decoding.ppc.ppc import PricedSentence
 from gpuparse.decoding.ppc.pricing import Pricing
@@ -115,7 +115,7 @@ class First:
             own = plain[b].within(plain[b].first_horizon(-cost))
             if abs(own.power) <= FURTHEST:
                 units[b] = own
-        if units:
+        if len(units) >= FEW:
             trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective}
             descent = Descent(pricing.families[0], units, **trees, until=until)
             found = descent.run([torch.from_numpy(tree[list(units)].astype(np.int64)) for tree in self.trees])
