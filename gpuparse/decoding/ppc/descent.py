@@ -121,7 +121,7 @@ class Descent:
         with np.errstate(over="ignore"):
             away = scores - over
         far = away < -horizon
-        self.left_out[b[(far & (away > -np.inf)).reshape(len(b), -1).any(1)]] = True
+        self.left_out[b[(far & (away > -np.inf)).any(tuple(range(1, scores.ndim)))]] = True
         return np.where(far, -np.inf, away) * scale
 
     def _pairs(self, heads: Heads) -> tuple[Places, Float64[Tensor, " T"]]:

@@ -191,11 +191,12 @@ class PairProgram:
         if not len(found.high):
             found = no_cycle(z, least).without(self._known_cuts)
         if not len(found.high) and pairs is not None:
-            y, *siblings = (own.cube(values, least) for own in self.pairs)
+            y = pairs.cube(values, least)
             triples = np.argwhere(y > 0)
             found = no_cycle_gp(z, y, triples, least) + triangle(z, y, triples, least)
-            for x in siblings:
-                found = found + one_star(z, y, x, least)
+            for other in self.pairs:
+                if other is not pairs:
+                    found = found + one_star(z, y, other.cube(values, least), least)
         return found.without(self._known_cuts)
 
     def crossing(self, z: Doubles, least: float) -> Cuts:
