@@ -92,15 +92,14 @@ class PricedSentence:
     @cached_property
     def program(self) -> PairProgram:
         """Made where it is asked for first: some sentences need none."""
-        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective}
-        return PairProgram(self.arcs, self.kinds, **trees, penalty=PENALTY, flow=False)
+        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective, "flow": False}
+        return PairProgram(self.arcs, self.kinds, **trees, penalty=PENALTY)
 
     @property
     def size(self) -> tuple[int, int]:
         """How many pairs and rows the program has."""
-        if "program" not in vars(self):
-            return 0, 0
-        return sum(len(pairs.triples) for pairs in self.program.pairs), self.program.program.rows
+        made = "program" in vars(self)
+        return (sum(len(x.triples) for x in self.program.pairs), self.program.program.rows) if made else (0, 0)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -279,8 +278,8 @@ class PricedSentence:
 
     def _column_costs(self, pairs: PairRows, duals: PairDuals, ceiling: Doubles) -> Doubles:
         """Reduced costs of the triples that are columns."""
-        _, p, c = pairs.triples.T
-        costs = pairs.scores - np.minimum(duals.one, ceiling)[p, c] - pairs.outer_of(duals, pairs.triples)
+        one = np.minimum(duals.one, ceiling)[tuple(pairs.triples[:, 1:].T)]
+        costs = pairs.scores - one - pairs.outer_of(duals, pairs.triples)
         for at, of_rows in self._of_rows(pairs, duals):
             np.add.at(costs, at, of_rows)
         return costs
@@ -289,8 +288,8 @@ class PricedSentence:
         """What rows add to the reduced costs of triples that are columns: their places, and how much each gets."""
         assert self._duals is not None
         program, rows = self.program, list(pairs.rows_of_triples(duals))
-        cut, of_cuts, value = program.cuts.of(pairs.kind)
-        rows.append((of_cuts, -self._duals.cuts[cut] * value))
+        cut, of_cuts, _ = program.cuts.of(pairs.kind)  # values of 1
+        rows.append((of_cuts, -self._duals.cuts[cut]))
         if any(len(triples) for triples, _ in rows):
             at = np.full(program.program.columns + 1, -1)  # of columns; the last is that of none
             at[pairs.y[tuple(pairs.triples.T)]] = np.arange(len(pairs.triples))

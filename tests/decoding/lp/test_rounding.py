@@ -1,4 +1,4 @@
-"""What is allowed for rounding in parse, price and cut, term by term, against fractions; and what stands in for heads."""
+"""What is allowed for rounding in parse, price and cut, term by term, and what stands in for heads."""
 
 from __future__ import annotations
 

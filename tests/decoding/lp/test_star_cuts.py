@@ -61,7 +61,7 @@ def test_trees_meet_all(n: int) -> None:
         cuts = one_star(*mixed(every, generator), LEAST)
         left = np.tile(cuts.high, (len(every), 1))
         for (row, at, value), own in zip((cuts.arcs, cuts.triples, cuts.siblings), tables, strict=True):
-            np.subtract.at(left.T, row, (value * own[:, *at.T]).T)
+            np.subtract.at(left.T, row, (value * own[(slice(None), *at.T)]).T)
         assert (left >= 0).all()
         counts += (cuts.high == 1).sum(), (cuts.high == 0).sum()
     assert (counts > 5).all()
