@@ -129,12 +129,13 @@ def _collect(scores: Scores, proof: bool, pricing: Pricing, ends: Sequence[End])
         cost = max(sentence.bound, units.beyond) if left_out[b] else sentence.bound
         bounds.append(-math.inf if impossible[b] else units.score(cost))
     each = [end.sentence for end in ends]
+    programs = [[s.program] if "program" in vars(s) else [] for s in each]
     whole: dict[str, Sequence[int]] = {
         "iterations": [s.iterations for s in each],
         "looked": pricing.looked.tolist(),
         "scored": pricing.scored.tolist(),
-        "added": [s.size[0] for s in each],
-        "rows": [s.size[1] for s in each],
+        "added": [sum(len(pairs.triples) for program in made for pairs in program.pairs) for made in programs],
+        "rows": [sum(program.program.rows for program in made) for made in programs],
         "branches": [end.branches for end in ends],
     }
     numbers = np.array(list(whole.values()), dtype=np.int64)

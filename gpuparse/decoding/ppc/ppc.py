@@ -96,12 +96,6 @@ class PricedSentence:
         return PairProgram(self.arcs, self.kinds, **trees, penalty=PENALTY)
 
     @property
-    def size(self) -> tuple[int, int]:
-        """How many pairs and rows the program has."""
-        made = "program" in vars(self)
-        return (sum(len(x.triples) for x in self.program.pairs), self.program.program.rows) if made else (0, 0)
-
-    @property
     def kinds(self) -> tuple[Kind, ...]:
         return tuple(self.units.over)
 
