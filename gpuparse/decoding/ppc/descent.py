@@ -220,9 +220,9 @@ class Descent:
         for k in done.nonzero()[:, 0].tolist():
             at = slice(int(self.lengths[k]) + 1)
             heads = self.heads[k, at].numpy().copy() if self.score[k] > -torch.inf else None
-            squares = [x[k, at, at].numpy().copy() for x in (self.taken, self.total)]
-            reached = Reached(heads, float(self.score[k]), float(self.bound[k]), *squares, bool(self.left_out[k]))
-            self.found[int(self.rows[k])] = reached
+            taken, total = (x[k, at, at].numpy().copy() for x in (self.taken, self.total))
+            score, bound, left_out = float(self.score[k]), float(self.bound[k]), bool(self.left_out[k])
+            self.found[int(self.rows[k])] = Reached(heads, score, bound, taken, total, left_out)
         rows = (~done).nonzero()[:, 0]
         for name in ("arcs", "lengths", "heads", "score", "bound", "y", "taken", "total", "pace", "stale"):
             setattr(self, name, getattr(self, name)[rows])

@@ -107,7 +107,9 @@ class First:
         for tree in self.trees:
             heads = {b: tree[b, self.own[b]].astype(np.int64) for b in near if tree[b, 1] >= 0}
             triples = {b: tuple(KINDS[kind].of_tree(x) for kind in self.over) for b, x in heads.items()}
-            for b, scores in pricing.look(triples).items():
+            known = pricing.look(triples)
+            for b in triples:
+                scores: Sequence[Any] = known[b]
                 of_kinds = zip(self.over, triples[b], scores, strict=True)
                 costs = [plain[b].triples(kind, x[:, 1], x[:, 2], own) for kind, x, own in of_kinds]
                 near[b] = max(near[b], total(_of_arcs(plain[b].total, heads[b]), *costs))
