@@ -41,7 +41,7 @@ def relaxed(name: str, kind: str, args: Args) -> dict[str, Any]:
     apart = 0.0
     for batch in scored(name, kind, args, most=args.words):
         scores, lengths = batch.scores, batch.scores.lengths
-        legal = int(legal_triples("grandparents", lengths, scores.arcs.shape[1]).sum())
+        legal = sum(int(legal_triples(pairs, lengths, scores.arcs.shape[1]).sum()) for pairs in scores.second_order)
         found, seconds = decode(scores, "ppc", threads=1, polytope="all")
         tight, of_tight = decode(scores, "ppc", threads=1)
         whole_, brute = decode(scores, "lp", polytope="all", lazy_rows=args.lazy_rows)

@@ -40,10 +40,16 @@ def report1(tables: Results, args: Args) -> list[Bar]:
     worst = 1e6 * max(r["objective_difference"] for r in tables.values())
     bars = [Bar("objective off that of brute force, by its size, the most, × 1e6", worst, 1.0, most=True, digits=3)]
     if hungarian := tables.get("hungarian, templates"):
-        bars.append(Bar("over brute force, Hungarian, templates", hungarian["ratio"], 8, 25, unit=" ×"))
+        bars.append(Bar("over brute force, Hungarian, templates", hungarian["ratio"], 20, 40, unit=" ×"))
         bars.append(Bar("scored, Hungarian, templates", hungarian["scored"], 12, 5, most=True, unit=" %"))
     if english := tables.get("english, trilinear"):
         bars.append(Bar("scored, English, trilinear", english["scored"], 25, 10, most=True, unit=" %"))
+    if english := tables.get("english, templates"):
+        bars.append(Bar("over brute force, English, templates", english["ratio"], 12, 25, unit=" ×"))
+    for kind, most in (("both", 12), ("templates_both", 15)):
+        for name in [title for title in tables if title.endswith(f", {kind}")]:
+            bars.append(Bar(f"over brute force, {name}", tables[name]["ratio"], 15, 40, unit=" ×"))
+            bars.append(Bar(f"scored, {name}", tables[name]["scored"], most, 5, most=True, unit=" %"))
     return bars
 
 

@@ -60,6 +60,7 @@ def parse_price_cut(
     """
     pricing = Pricing([parts for parts in (scores.grandparents, scores.siblings) if parts is not None])
     first = First.of(scores.fold_labels().arcs.detach().double(), pricing, single_root, projective, warm)
+    first.reach(pricing, polytope, time_limit)
     works = {b: first.work(b, pricing, polytope, time_limit, exact) for b in range(len(first.own))}
     with _threads(max(1, min(threads or os.cpu_count() or 1, len(works)))) as map_:
         ends = _drive(works, pricing, map_)
@@ -128,12 +129,13 @@ def _collect(scores: Scores, proof: bool, pricing: Pricing, ends: Sequence[End])
         cost = max(sentence.bound, units.beyond) if left_out[b] else sentence.bound
         bounds.append(-math.inf if impossible[b] else units.score(cost))
     each = [end.sentence for end in ends]
+    programs = [[s.program] if "program" in vars(s) else [] for s in each]
     whole: dict[str, Sequence[int]] = {
         "iterations": [s.iterations for s in each],
         "looked": pricing.looked.tolist(),
         "scored": pricing.scored.tolist(),
-        "added": [sum(len(pairs.triples) for pairs in s.program.pairs) for s in each],
-        "rows": [s.program.program.rows for s in each],
+        "added": [sum(len(pairs.triples) for program in made for pairs in program.pairs) for made in programs],
+        "rows": [sum(program.program.rows for program in made) for made in programs],
         "branches": [end.branches for end in ends],
     }
     numbers = np.array(list(whole.values()), dtype=np.int64)

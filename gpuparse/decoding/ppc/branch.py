@@ -17,7 +17,7 @@ import numpy as np
 from gpuparse.decoding.ppc.asking import Lists, Work
 from gpuparse.decoding.ppc.ppc import PricedSentence
 from gpuparse.decoding.ppc.program import Bools, Doubles, Ints
-from gpuparse.decoding.ppc.witness import Witness
+from gpuparse.decoding.ppc.witness import Taken, Witness
 from gpuparse.decoding.solver import Status
 
 Score = Callable[[Lists], Work[list[Doubles]]]
@@ -40,7 +40,7 @@ def branch_and_bound(
     round_: Callable[[Doubles], Ints],
     *,
     any_tree: bool = False,
-) -> Work[tuple[float, int, Status, list[tuple[Path, Witness | None]]]]:
+) -> Work[tuple[float, int, Status, list[tuple[Path, Witness | Taken | None]]]]:
     """Go on from a solved program without a proof. Returns a bound on all trees, how many nodes were solved, why there
     are some left, if there are, and the branches with what bounds them.
 
@@ -49,12 +49,12 @@ def branch_and_bound(
         any_tree: stop at the first tree without a forbidden part.
     """
     order = count()
-    open_: list[tuple[float, int, Bools, Path, Witness | None]] = []
-    leaves: list[tuple[Path, Witness | None]] = []
+    open_: list[tuple[float, int, Bools, Path, Witness | Taken | None]] = []
+    leaves: list[tuple[Path, Witness | Taken | None]] = []
     solved, left = 0, -math.inf  # left: the bound of nodes that nothing came of
     status = Status.OPTIMAL
 
-    def split(bound: float, path: Path, witness: Witness | None) -> Work[None]:
+    def split(bound: float, path: Path, witness: Witness | Taken | None) -> Work[None]:
         """The two branches of the node that was solved last; none if there is only one tree in it."""
         assert sentence.z is not None
         yield from offer_tree(sentence, score, round_(sentence.z))

@@ -138,10 +138,8 @@ def _needed(program: PairProgram, duals: Duals, pairs: PairRows, own: PairDuals)
     """What an arc's pairs of a kind are worth [N, N]."""
     cost = np.full(pairs.y.shape, -np.inf)
     cost[tuple(pairs.triples.T)] = pairs.scores - pairs.outer_of(own, pairs.triples)
-    rows = list(pairs.rows_of_triples(own))
-    if pairs is program.grandparents:
-        cut, of_cuts, value = program.cuts.triples
-        rows.append((of_cuts, -duals.cuts[cut] * value))
+    cut, of_cuts, value = program.cuts.of(pairs.kind)
+    rows = [*pairs.rows_of_triples(own), (of_cuts, -duals.cuts[cut] * value)]
     for triples, prices in rows:
         np.add.at(cost, tuple(triples.T), prices)  # forbidden ones stay -inf
     if pairs is program.grandparents:

@@ -22,26 +22,34 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuparse.decoding.parts import Kind
+
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Key = tuple[bytes, ...]
 Terms = tuple[Ints, Ints, Doubles]  # the number of the cut [K], nodes [K, 2 or 3], coefficient [K]
 ENOUGH = 1e-12  # capacity that counts
+_WHOLE: Ints = np.zeros(0, dtype=np.int64)
+NO_ARCS: Terms = (_WHOLE, _WHOLE.reshape(0, 2), np.zeros(0))
+NO_TRIPLES: Terms = (_WHOLE, _WHOLE.reshape(0, 3), np.zeros(0))
 
 
 class Cuts(NamedTuple):
-    """Rows of weights of arcs and of triples; those of triples are not negative."""
+    """Rows of weights of arcs, and of grandparents (``triples``) and siblings, which are 1."""
 
     arcs: Terms
     triples: Terms
     high: Doubles
+    siblings: Terms = NO_TRIPLES
 
     @classmethod
     def none(cls) -> Cuts:
-        whole = np.zeros(0, dtype=np.int64)
-        none = np.zeros(0)
-        return cls((whole, whole.reshape(0, 2), none), (whole, whole.reshape(0, 3), none), none)
+        return cls(NO_ARCS, NO_TRIPLES, np.zeros(0))
+
+    def of(self, kind: Kind) -> Terms:
+        """What is said of triples of a kind."""
+        return self.siblings if kind == "siblings" else self.triples
 
     def __add__(self, other: object) -> Cuts:
         """Both, those of the other behind."""
@@ -55,7 +63,8 @@ class Cuts(NamedTuple):
             return cut, at, value
 
         high = np.concatenate([self.high, other.high])
-        return Cuts(both(self.arcs, other.arcs), both(self.triples, other.triples), high)
+        triples, siblings = both(self.triples, other.triples), both(self.siblings, other.siblings)
+        return Cuts(both(self.arcs, other.arcs), triples, high, siblings)
 
     def without(self, known: Collection[Key]) -> Cuts:
         """Those that are not known: the solver met them as far as it could."""
@@ -69,12 +78,12 @@ class Cuts(NamedTuple):
             kept = new[cut]
             return place[cut[kept]], at[kept], value[kept]
 
-        return Cuts(some(self.arcs), some(self.triples), self.high[new])
+        return Cuts(some(self.arcs), some(self.triples), self.high[new], some(self.siblings))
 
     def keys(self) -> list[Key]:
         """What tells each from others."""
         found = []
-        for cut, at, _ in (self.arcs, self.triples):
+        for cut, at, _ in (self.arcs, self.triples, self.siblings):
             code = at @ (1 << 20) ** np.arange(at.shape[1])
             order = np.lexsort((code, cut))
             ends = np.searchsorted(cut[order], np.arange(len(self.high) + 1)).tolist()

@@ -65,18 +65,17 @@ class PairRows(ABC):
     def _rows(self, triples: Ints) -> tuple[Ints, Ints]:
         """Which of the triples [T, 3] are in which rows."""
 
-    def add(self, triples: Ints, scores: Doubles, of_cuts: Terms | None = None, rows: Ints | None = None) -> None:
+    def add(self, triples: Ints, scores: Doubles, of_cuts: Terms, rows: Ints) -> None:
         """Columns for triples. ``of_cuts``: what cuts, in these rows, say of triples."""
         if not len(triples):
             return
         first = self.program.columns
         self.y[tuple(triples.T)] = first + np.arange(len(triples))
         which, row = self._rows(triples)
-        if of_cuts is not None and rows is not None:
-            cut, at, _ = of_cuts
-            place = self.y[tuple(at.T)] - first
-            new = place >= 0
-            which, row = np.concatenate([which, place[new]]), np.concatenate([row, rows[cut[new]]])
+        cut, at, _ = of_cuts
+        place = self.y[tuple(at.T)] - first
+        new = place >= 0
+        which, row = np.concatenate([which, place[new]]), np.concatenate([row, rows[cut[new]]])
         self.program.add_columns(scores, Entries.of(len(triples), which, row, np.ones(len(row))))
         self.triples, self.scores = np.concatenate([self.triples, triples]), np.concatenate([self.scores, scores])
 
@@ -84,6 +83,13 @@ class PairRows(ABC):
         """z^pair of triples [T, 3], 0 of those that are no columns."""
         at = self.y[tuple(triples.T)]
         return np.where(at >= 0, values[at], 0.0)
+
+    def cube(self, values: Doubles, least: float) -> Doubles:
+        """z^pair [N, N, N], 0 where it is not above ``least``."""
+        found, weight = np.zeros(self.y.shape), self.weights(values, self.triples)
+        some = weight > least
+        found[tuple(self.triples[some].T)] = weight[some]
+        return found
 
     @abstractmethod
     def duals(self, prices: Doubles) -> PairDuals:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,12 @@ from gpuparse.decoding.ppc.program import Bools, Doubles, Duals, Ints, PairProgr
 from gpuparse.decoding.ppc.rounding import crosses, is_tree
 from gpuparse.decoding.ppc.shares import Upper, share_out
 from gpuparse.decoding.ppc.units import SIZE, Units
-from gpuparse.decoding.ppc.witness import Witness
+from gpuparse.decoding.ppc.witness import Taken, Witness
 from gpuparse.decoding.solver import Status
 
 VIOLATED = 1e-7  # of a row
 PENALTY = 1e4  # of artificial columns, at first
-PRICED = 1e-9  # reduced costs above this, in a program's units, are asked for first
+POSITIVE = 1e-9  # reduced costs above this, in a program's units, are asked for first
 WHOLE = 1e-6
 PER_CHILD = 6  # triples of a kind that join in a round
 
@@ -77,21 +77,23 @@ class PricedSentence:
     status: Status = Status.OPTIMAL
     arcs: Doubles = field(init=False)
     forbidden: Bools = field(init=False)
-    program: PairProgram = field(init=False)
-    witness: Witness | None = None
+    witness: Witness | Taken | None = None
     upper: Upper | None = None  # what scores are known to be at most, of more than one kind
 
     def __post_init__(self) -> None:
         self.arcs = self.units.arcs
         self.forbidden = np.zeros(self.arcs.shape, dtype=bool)
         self.penalty = PENALTY
-        kinds = self.kinds
-        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective}
-        self.program = PairProgram(self.arcs, kinds, **trees, penalty=self.penalty, flow=False)
         self._values = np.zeros(0)
         self._duals: Duals | None = None
         self._objective = self._noise = math.inf
         self._rounding = 0.0  # what the score may be off
+
+    @cached_property
+    def program(self) -> PairProgram:
+        """Made where it is asked for first: some sentences need none."""
+        trees: dict[str, Any] = {"single_root": self.single_root, "projective": self.projective, "flow": False}
+        return PairProgram(self.arcs, self.kinds, **trees, penalty=PENALTY)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -175,10 +177,10 @@ class PricedSentence:
         before = program.program.columns, program.program.rows
         violated = self._cut()
         if "siblings" not in self.kinds:  # arcs from the root have no pair that would bring them
-            root = np.nonzero((self._budget[0] < -PRICED) & (program.z[0] < 0))[0]
+            root = np.nonzero((self._budget[0] < -POSITIVE) & (program.z[0] < 0))[0]
             program.add_arcs(np.zeros(len(root), dtype=np.int64), root)
         needed: Lists = ()
-        for least in (PRICED, 0.0):  # what is worth next to nothing joins where nothing else does
+        for least in (POSITIVE, 0.0):  # what is worth next to nothing joins where nothing else does
             chosen = [self._chosen(k, x, new[k], short, least) for k, x in enumerate(answers)]
             some = [(x.triples[rows], x.scores[rows]) for x, rows in zip(answers, chosen, strict=True)]
             needed = self._add_triples(*zip(*some, strict=True))
@@ -270,8 +272,8 @@ class PricedSentence:
 
     def _column_costs(self, pairs: PairRows, duals: PairDuals, ceiling: Doubles) -> Doubles:
         """Reduced costs of the triples that are columns."""
-        _, p, c = pairs.triples.T
-        costs = pairs.scores - np.minimum(duals.one, ceiling)[p, c] - pairs.outer_of(duals, pairs.triples)
+        one = np.minimum(duals.one, ceiling)[tuple(pairs.triples[:, 1:].T)]
+        costs = pairs.scores - one - pairs.outer_of(duals, pairs.triples)
         for at, of_rows in self._of_rows(pairs, duals):
             np.add.at(costs, at, of_rows)
         return costs
@@ -280,9 +282,8 @@ class PricedSentence:
         """What rows add to the reduced costs of triples that are columns: their places, and how much each gets."""
         assert self._duals is not None
         program, rows = self.program, list(pairs.rows_of_triples(duals))
-        if pairs is program.grandparents:
-            cut, of_cuts, value = program.cuts.triples
-            rows.append((of_cuts, -self._duals.cuts[cut] * value))
+        cut, of_cuts, _ = program.cuts.of(pairs.kind)  # values of 1
+        rows.append((of_cuts, -self._duals.cuts[cut]))
         if any(len(triples) for triples, _ in rows):
             at = np.full(program.program.columns + 1, -1)  # of columns; the last is that of none
             at[pairs.y[tuple(pairs.triples.T)]] = np.arange(len(pairs.triples))

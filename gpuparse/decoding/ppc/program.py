@@ -27,6 +27,7 @@ from gpuparse.decoding.ppc.cuts import Cuts, Key, no_cross, no_cycle, no_cycle_g
 from gpuparse.decoding.ppc.grandparents import Grandparents
 from gpuparse.decoding.ppc.pairs import PairDuals, PairRows
 from gpuparse.decoding.ppc.siblings import Siblings
+from gpuparse.decoding.ppc.stars import one_star
 from gpuparse.decoding.solver import Entries, Program, Solution
 
 Doubles = npt.NDArray[np.float64]
@@ -164,10 +165,7 @@ class PairProgram:
 
     def add_triples(self, pairs: PairRows, triples: Ints, scores: Doubles) -> None:
         """Columns for triples [T, 3] of a kind, whose arcs are there; none of the triples may be."""
-        if pairs is self.grandparents:
-            pairs.add(triples, scores, self.cuts.triples, self._cut_rows)
-        else:
-            pairs.add(triples, scores)
+        pairs.add(triples, scores, self.cuts.of(pairs.kind), self._cut_rows)
 
     def add_cuts(self, cuts: Cuts) -> None:
         """Rows of cuts."""
@@ -181,7 +179,7 @@ class PairProgram:
 
     def _entries(self, cuts: Cuts) -> Iterator[tuple[Ints, Ints, Doubles]]:
         """Row, column and value of what there is of arcs, and of triples."""
-        triples = [] if self.grandparents is None else [(cuts.triples, self.grandparents.y)]
+        triples = [(cuts.of(pairs.kind), pairs.y) for pairs in self.pairs]
         for (row, at, value), columns in [(cuts.arcs, self.z), *triples]:
             column = columns[tuple(at.T)]
             yield row[column >= 0], column[column >= 0], value[column >= 0]
@@ -193,12 +191,12 @@ class PairProgram:
         if not len(found.high):
             found = no_cycle(z, least).without(self._known_cuts)
         if not len(found.high) and pairs is not None:
-            weight = pairs.weights(values, pairs.triples)
-            some = weight > least
-            triples = pairs.triples[some]
-            y = np.zeros(pairs.y.shape)
-            y[tuple(triples.T)] = weight[some]
+            y = pairs.cube(values, least)
+            triples = np.argwhere(y > 0)
             found = no_cycle_gp(z, y, triples, least) + triangle(z, y, triples, least)
+            for other in self.pairs:
+                if other is not pairs:
+                    found = found + one_star(z, y, other.cube(values, least), least)
         return found.without(self._known_cuts)
 
     def crossing(self, z: Doubles, least: float) -> Cuts:
@@ -248,7 +246,7 @@ class PairProgram:
         if self.has_flow:
             size += self.n * abs(duals.source) + np.abs(duals.consume).sum()
         size += sum(row.sum() for own in duals.pairs for row in (own.outer, *own.rows))  # none below 0
-        return float(size + np.abs(duals.cuts) @ np.abs(self.cuts.high))
+        return float(size + np.abs(duals.cuts) @ np.maximum(np.abs(self.cuts.high), 1.0))
 
     def budgets(self, duals: Duals) -> Doubles:
         """What each arc's own dual constraint leaves for the duals of its rows One, or its slack where it has none
