@@ -65,14 +65,14 @@ template <class T> struct Quads {
   }
   DEVICE T get(int d, int t, int i, int g) const { return T::load(at(d, t, i, g), plane()); }
   DEVICE typename T::Scalar cell(int d, int t, int i, int g) const { return T::Scalar::load(at(d, t, i, g), plane()); }
-  // Those of one g, for put_side.
-  struct Under {
-    Quads all;
-    int g;
-    DEVICE i64 plane() const { return all.plane(); }
-    DEVICE double* at(int d, int t, int i) const { return all.at(d, t, i, g); }
-    DEVICE i64 step(int d) const { return spread_out<T>((i64)(all.n + 1 - d) * all.row); }
-  };
+};
+// Those of one g, for put_side.
+template <class T> struct QuadsUnder {
+  Quads<T> all;
+  int g;
+  DEVICE i64 plane() const { return all.plane(); }
+  DEVICE double* at(int d, int t, int i) const { return all.at(d, t, i, g); }
+  DEVICE i64 step(int d) const { return spread_out<T>((i64)(all.n + 1 - d) * all.row); }
 };
 DEVICE i64 quads_size(int n) { return (i64)n * (n + 1) * (n + 2) / 6 * heads_row(n); }
 template <class T> DEVICE Quads<T> quads(double* work, int n) { return Quads<T>{work, n, heads_row(n), quads_size(n)}; }
@@ -193,7 +193,7 @@ template <class T, bool third = false> struct GrandInside {
           for (int g = 0; g < row; ++g) {
             const Mask under = g <= n ? may_be_under(g, h, m, n) : lanes_below(0, 0);
             const bool some_under = any(under);
-            put_side<T>(side, typename Rows::Under{rows, g}, [&](int s, Mask read) INLINED {
+            put_side<T>(side, QuadsUnder<T>{rows, g}, [&](int s, Mask read) INLINED {
               if (!some_under) return T::zero();
               return weight(choose(read & under, scores.template beside_under<Score>(g, h, s, m, N), none), best,
                             !(single_root && h == 0 && s > 0),

@@ -1,5 +1,5 @@
-// Exact draws of projective trees with scores of third order: the inside pass once, then every sample takes spans apart
-// at random.
+// Exact draws of projective trees with scores of third order: the inside pass once, in numbers of any range, then every
+// sample takes spans apart at random.
 #include "siblings_unwind.cuh"
 
 // heads [samples, B, N], drawn by the numbers that follow from seed [1]; -1 where there is no tree.
@@ -7,13 +7,16 @@ template <class In>
 KERNEL third_order_sample(const In* arcs, const In* siblings, const In* grandparents, const In* grandsiblings,
                           const i64* lengths, const i64* seed, i64* heads, double* work, int* stacks, i64 work_size,
                           i64 stack_size, int samples, int B, int N, int single_root) {
-  double* mine = work + SLOT * work_size;
-  int* stack = stacks + SLOT * stack_size;
   const GrandParts<In> parts{arcs, siblings, grandparents, grandsiblings};
-  sample_each(heads, N, seed, samples, lengths, B, N, [&](auto numbers, bool must_prove, Samples all, int n) INLINED {
-    return draw_trees<GrandInside<ALGEBRA(numbers), true>>(parts.at(all.b, N), all, mine, stack, N, n, single_root,
-                                                           must_prove);
-  });
+  SENTENCES(b, B) {
+    const int n = words_in(lengths, b, N);
+    const Samples all{heads, N, *seed, samples, B, b};
+    BARRIER();
+    all.clear();
+    if (n > 0)
+      draw_trees<GrandInside<typename Tried<double, 0>::Safe, true>>(
+          parts.at(b, N), all, work + SLOT * work_size, stacks + SLOT * stack_size, N, n, single_root, false);
+  }
 }
 
 EXPORT_TYPES(third_order_sample)

@@ -312,8 +312,8 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "dd": Method(
         _dd,
-        "dual decomposition (gpuparse.decoding.dual): non-projective, second order",
-        parts=KINDS,
+        "dual decomposition (gpuparse.decoding.dual): non-projective, second and third order",
+        parts=THIRD,
         options={
             "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.decoding.dual", lambda value, _: check_step(value)),

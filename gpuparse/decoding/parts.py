@@ -265,6 +265,14 @@ def legal_quadruples(lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B 
     return siblings[:, None] & above[:, :, :, None] & (node[:, None, None, None] != node[:, None])
 
 
+def most_of_each_arc(grandsiblings: Float[Tensor, "B N N N N"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B N N"]:
+    """The most that the grandsibling of each arc can add, without a gradient; 0 under the root."""
+    read = legal_quadruples(lengths, grandsiblings.shape[1])
+    most = torch.where(read, grandsiblings.detach(), -torch.inf).amax((1, 3))
+    most[:, 0] = 0.0
+    return most
+
+
 def count_triples(kind: Kind, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """How many triples of each sentence are ever read."""
     n = lengths

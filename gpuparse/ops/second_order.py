@@ -93,10 +93,8 @@ THIRD_ORDER = Family(
     sizes=SECOND_ORDER.sizes,
     structure=SECOND_ORDER.structure,
     plain=SECOND_ORDER.plain,
-    kernels=(
-        Kernels(_third_room, "third_order", argmax="third_order_argmax", sample="third_order_sample", apart=True),
-    ),
-    orders=1,
+    kernels=[Kernels(_third_room, "third_order", argmax="third_order_argmax", sample="third_order_sample")],
+    orders=0,
 )
 
 

@@ -74,7 +74,7 @@ SOURCES: dict[str, tuple[int | None, ...]] = {
     "siblings": (0, 1, 2),
     "siblings_argmax": (None,),
     "siblings_sample": (None,),
-    "third_order": (0, 1),
+    "third_order": (None,),
     "third_order_argmax": (None,),
     "third_order_sample": (None,),
     "viterbi": (0, 1),
