@@ -318,7 +318,7 @@ def as_grandsiblings(
     return values, _check_values(values.detach(), lengths, "grandsiblings")
 
 
-def _check_values(values: Float[Tensor, "B *nodes"], lengths: Tensor, kind: str) -> bool:
+def _check_values(values: Float[Tensor, " B *nodes"], lengths: Tensor, kind: str) -> bool:
     """Raise ValueError at a NaN or +inf among the scores that are read; return whether some are large."""
     if not is_large(values):  # NaN and +inf are
         return False

@@ -203,7 +203,7 @@ class SecondOrderTrees(TreeDistribution):
 
 
 def _placed(x: Tensor, dims: int, first: int, second: int) -> Tensor:
-    """x [B, N, N] of two nodes as it stands beside scores [B, ...] of so many dimensions, by the nodes' places there."""
+    """x [B, N, N] of two nodes as it stands beside scores of so many dimensions, given the nodes' places in these."""
     shape = [1] * (dims - 1)
     shape[first], shape[second] = x.shape[1:]
     return x.reshape(len(x), *shape)
@@ -211,7 +211,7 @@ def _placed(x: Tensor, dims: int, first: int, second: int) -> Tensor:
 
 def _as_pairs(
     pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], validates: bool
-) -> Float[Tensor, "B *nodes"] | None:
+) -> Float[Tensor, " B *nodes"] | None:
     """Scores of pairs as a tensor that fits the arcs."""
     if pairs is None:
         return None

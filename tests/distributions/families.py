@@ -22,8 +22,8 @@ from tests.distributions.numeric import F64, INF, NAN, NEG_INF, generator
 from tests.oracle import all_chains, all_trees, never_read
 
 Parts = dict[str, list[tuple[int, ...]]]
-DIMENSIONS = {"arcs": 3, "siblings": 4, "grandparents": 4, "grandsiblings": 5, "unary": 3, "transitions": 4, "trigrams": 4}
-DIMENSIONS |= {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
+DIMENSIONS = {"arcs": 3, "siblings": 4, "grandparents": 4, "unary": 3, "transitions": 4, "trigrams": 4}
+DIMENSIONS |= {"grandsiblings": 5, "tags": 3, "rules": 2, "roots": 2, "spans": 4}
 """Of scores that each sentence has its own of; others have fewer."""
 
 

@@ -20,7 +20,7 @@ from gpuparse.decoding.dual.agreement import Agreement, Rounding
 from gpuparse.decoding.dual.branch import Branch
 from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata
-from gpuparse.decoding.dual.parsing import as_pairs, dense_parts
+from gpuparse.decoding.dual.parsing import as_pairs
 from gpuparse.decoding.dual.priced import PricedParts, Triples
 from gpuparse.decoding.ilp.second_order import upper_bound
 from gpuparse.decoding.parts import Kind, count_triples, legal_quadruples, most_of_each_arc
@@ -64,8 +64,7 @@ class Whole:
         if third is not None:
             third = torch.where(legal_quadruples(lengths, arcs.shape[1]), third.detach().double(), 0.0)
         given: dict[str, Any] = {
-            kind: as_pairs(parts, arcs, lengths) if third is None else dense_parts(parts, lengths)
-            for kind, parts in pairs.items()
+            kind: as_pairs(parts, arcs, lengths, priced=third is None) for kind, parts in pairs.items()
         }
         made = Scores(arcs, lengths, **given, grandsiblings=third, validate_args=False)
         over: dict[str, Tensor] = {parts.kind: upper_bound(parts) for parts in made.parts}

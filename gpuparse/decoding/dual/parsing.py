@@ -59,17 +59,16 @@ def second_order(
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
     trees = TreeOracle(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
-    dense_or_priced = as_pairs if third is None else lambda parts, _, lengths: dense_parts(parts, lengths)
     siblings, grandparents = (
-        None if parts is None else dense_or_priced(parts, arcs, lengths)
+        None if parts is None else as_pairs(parts, arcs, lengths, priced=third is None)
         for parts in (scores.siblings, scores.grandparents)
     )
     own = scaled(arcs, share)
     if third is None:
         stars = HeadAutomata(own, lengths, siblings, grandparents, single_root)
     else:
-        third = third.detach()
-        stars = HeadAutomata(own, lengths, single_root=single_root, under=_under(third, siblings, grandparents, lengths))
+        under = _under(third.detach(), siblings, grandparents, lengths)
+        stars = HeadAutomata(own, lengths, single_root=single_root, under=under)
     pairs: dict[str, Any] = {"siblings": siblings, "grandparents": grandparents, "grandsiblings": third}
     detached = Scores(arcs, lengths, **pairs, validate_args=False)
 
@@ -176,12 +175,13 @@ def scaled(scores: Tensor, by: float) -> Tensor:
 
 
 def as_pairs(
-    parts: Parts, arcs: Float64[Tensor, "B N N"], lengths: Int64[Tensor, " B"]
+    parts: Parts, arcs: Float64[Tensor, "B N N"], lengths: Int64[Tensor, " B"], *, priced: bool = True
 ) -> Float64[Tensor, "B N N N"] | PricedParts:
-    """Scores of pairs as head automata take them; another device would be waited for to score some of them."""
+    """Scores of pairs as head automata take them; another device would be waited for to score some of them.
+    ``priced``: whether that may be left for later."""
     if isinstance(parts, PricedParts):
         return parts
-    if parts.lazy and parts.device.type == "cpu":
+    if priced and parts.lazy and parts.device.type == "cpu":
         return PricedParts.of(parts, arcs.isneginf())
     return dense_parts(parts, lengths)
 

@@ -1,10 +1,11 @@
 """Projective trees with scores of pairs of arcs, by diagonals, over any sum: O(n^3), with grandparents O(n^4).
 
 Siblings: Eisner (1996). Grandparents, with or without siblings, and grandsiblings: model 1 of Koo & Collins (2010), in
-which siblings' scores depend on the head of their head. Spans go from node i to node i + d. R and L are complete spans headed at their left and right end, P and Q incomplete ones, ended by the arc
-i -> i+d and i+d -> i, X what lies between two children in a row of the same head. With grandparents every span has one
-entry for each head of its own head (X: for the head of both ends), else just one. An entry whose index lies in the span
-means nothing and is never read. The root's own head is node 0.
+which siblings' scores depend on the head of their head. Spans go from node i to node i + d. R and L are complete spans
+headed at their left and right end, P and Q incomplete ones, ended by the arc i -> i+d and i+d -> i, X what lies between
+two children in a row of the same head. With grandparents every span has one entry for each head of its own head (X: for
+the head of both ends), else just one. An entry whose index lies in the span means nothing and is never read. The root's
+own head is node 0.
 
 Charts [B, i, t, G] are kept by start (widths ascending in t) or by end (descending), as in plain/eisner.py.
 """
@@ -205,12 +206,13 @@ def topk(
     argmax: Argmax, scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool, k: int
 ) -> Int64[Tensor, "k B N"]:
     """The k best trees, heads [k, B, N], best first; -1 for ranks that do not exist."""
-    arcs, *pairs = scores
+    arcs, siblings, grandparents, grandsiblings = all_kinds(scores)
 
     def solve(forbidden: Bool[Tensor, "B q N N"]) -> tuple[Int64[Tensor, "B q N"], Float[Tensor, "B q"]]:
         # one set after the other, for the scores of pairs are many
         sets = [torch.where(barred, NEG_INF, arcs) for barred in forbidden.unbind(1)]
-        heads = torch.stack([argmax((x, *pairs), lengths, single_root) for x in sets])
+        rest = siblings, grandparents, grandsiblings
+        heads = torch.stack([argmax((x, *rest), lengths, single_root) for x in sets])
         return heads.transpose(0, 1), tree_scores(scores, heads, lengths).T
 
     return generic.lawler_murty(solve, lengths, arcs.shape[-1], k)
