@@ -23,8 +23,11 @@ from gpuparse.structures.trees import Lengths, as_lengths, as_scores, can_valida
 
 Kind = Literal["grandparents", "siblings"]
 KINDS: tuple[Kind, ...] = ("grandparents", "siblings")
-NODES = {"grandparents": ("grandparent", "parent", "child"), "siblings": ("head", "sibling", "modifier")}
-NODES["grandsiblings"] = ("grandparent", *NODES["siblings"])
+NODES: dict[str, tuple[str, ...]] = {
+    "grandparents": ("grandparent", "parent", "child"),
+    "siblings": ("head", "sibling", "modifier"),
+    "grandsiblings": ("grandparent", "head", "sibling", "modifier"),
+}
 
 
 class Parts(ABC):
@@ -261,8 +264,8 @@ def legal_quadruples(lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B 
     """Which grandsiblings (g, h, s, m) of each sentence are ever read, whether its trees may cross or not: those whose
     (h, s, m) are siblings and (g, h, m) grandparents, g not being s."""
     node = torch.arange(nodes, device=lengths.device)
-    siblings, above = (legal_triples(kind, lengths, nodes) for kind in ("siblings", "grandparents"))  # type: ignore[arg-type]
-    return siblings[:, None] & above[:, :, :, None] & (node[:, None, None, None] != node[:, None])
+    beside, above = legal_triples("siblings", lengths, nodes), legal_triples("grandparents", lengths, nodes)
+    return beside[:, None] & above[:, :, :, None] & (node[:, None, None, None] != node[:, None])
 
 
 def most_of_each_arc(grandsiblings: Float[Tensor, "B N N N N"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B N N"]:

@@ -209,7 +209,7 @@ class Scores:
 
     def tensors(self) -> dict[str, Tensor]:
         """The scores of each of the ``kinds``, all pairs scored; they carry a gradient."""
-        found = {kind: parts.dense() for kind, parts in zip(self.second_order, self.parts, strict=True)}
+        found: dict[str, Tensor] = {parts.kind: parts.dense() for parts in self.parts}
         return found if self.grandsiblings is None else {**found, "grandsiblings": self.grandsiblings}
 
     def check_pairs(self, who: str) -> Scores:

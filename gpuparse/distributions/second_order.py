@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpuparse.distributions.trees import TreeDistribution
 from gpuparse.ops import second_order
-from gpuparse.ops.plain.second_order import Kinds, all_kinds, tree_scores
+from gpuparse.ops.plain.second_order import Kinds, tree_scores
 from gpuparse.ops.shifts import arcs_less_greatest, bounded
 from gpuparse.structures.masks import arc_mask, grandparent_mask, grandsibling_mask, sibling_mask
 from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, as_scores, can_validate
@@ -136,9 +136,9 @@ class SecondOrderTrees(TreeDistribution):
         return self._named(log_z, *found, *[None] * (len(self.parts) - len(found)))
 
     def _detached(self) -> Kinds:
-        arcs, *pairs = self._parts()
+        arcs, siblings, grandparents, grandsiblings = self._parts()
         assert arcs is not None
-        return all_kinds((arcs, *pairs))
+        return arcs, siblings, grandparents, grandsiblings
 
     def _best(self) -> Int[Tensor, "B N"]:
         return second_order.argmax(self._detached(), self.lengths, self.single_root)

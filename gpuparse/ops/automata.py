@@ -161,13 +161,9 @@ def third_order_automata(
     node = torch.arange(N, device=down.device)
     only = torch.where((node[:, None] == node)[..., None], up[:, None], -torch.inf)  # [B, g, g', p]
     every = down[:, None].expand(B, N, N, N)
-    stars = automata(
-        *(x.reshape(B * N, N, N) for x in (every, only)),
-        under.reshape(B * N, N, N, N),
-        None,
-        lengths.repeat_interleave(N),
-        single_root=single_root,
-    )
+    flat, each = (B * N, N, N), lengths.repeat_interleave(N)
+    pairs = under.reshape(*flat, N)
+    stars = automata(every.reshape(flat), only.reshape(flat), pairs, None, each, single_root=single_root)
     values = stars.values.view(B, N, N)
     best, g = values.max(1)  # of equal ones the first
     children = stars.children.view(B, N, N, N).gather(1, g[:, None, :, None].expand(B, 1, N, N))[:, 0]

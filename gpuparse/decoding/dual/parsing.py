@@ -67,6 +67,7 @@ def second_order(
     if third is None:
         stars = HeadAutomata(own, lengths, siblings, grandparents, single_root)
     else:
+        assert not isinstance(siblings, PricedParts) and not isinstance(grandparents, PricedParts)
         under = _under(third.detach(), siblings, grandparents, lengths)
         stars = HeadAutomata(own, lengths, single_root=single_root, under=under)
     pairs: dict[str, Any] = {"siblings": siblings, "grandparents": grandparents, "grandsiblings": third}
@@ -179,7 +180,7 @@ def as_pairs(
 ) -> Float64[Tensor, "B N N N"] | PricedParts:
     """Scores of pairs as head automata take them; another device would be waited for to score some of them.
     ``priced``: whether that may be left for later."""
-    if isinstance(parts, PricedParts):
+    if priced and isinstance(parts, PricedParts):
         return parts
     if priced and parts.lazy and parts.device.type == "cpu":
         return PricedParts.of(parts, arcs.isneginf())
