@@ -37,6 +37,8 @@ def call(node: Any, grads: dict[int, Tensor]) -> tuple[tuple[Tensor | None, ...]
     name = node.name()
     if "second_order" in name:  # log Z and three kinds of marginals, or a derivative of these
         given = [*given, None, None, None][: 4 if "marginals" in name else 3]
+    elif "third_order" in name:  # log Z and four kinds of marginals
+        given = [*given, *[None] * 4][:5]
     elif "cky" in name:  # log Z and four kinds of marginals, or a derivative of these
         given = [*given, *[None] * 4][: 5 if "marginals" in name else 4]
     elif "marginals" in name or "gradient" in name:  # two outputs: log Z and the marginals, or of two inputs
@@ -122,15 +124,17 @@ def try_distributions() -> int:
 
 def try_second_order() -> int:
     B, N, checks = 3, 5, 0
-    families = itertools.product((("siblings",), ("grandparents",), ("siblings", "grandparents")), (True, False))
-    for names, single_root in families:
+    kinds = (("siblings",), ("grandparents",), ("siblings", "grandparents"), ("siblings", "grandsiblings"))
+    for names, single_root in itertools.product(kinds, (True, False)):
         arcs = torch.empty(B, N, N, device="cuda", requires_grad=True)
         lengths = torch.empty(B, dtype=torch.int64, device="cuda")
-        pairs = {name: torch.empty(B, N, N, N, device="cuda", requires_grad=True) for name in names}
+        dims = {name: 5 if name == "grandsiblings" else 4 for name in names}
+        pairs = {name: torch.empty(B, *[N] * (d - 1), device="cuda", requires_grad=True) for name, d in dims.items()}
         p, q = (gp.SecondOrderTrees(arcs, lengths, single_root=single_root, **pairs) for _ in "pq")
         for leaf in (arcs, *pairs.values()):
             try_derivatives(p, q, expect(p.marginals, B, N, N), leaf)
         expect(p.sibling_marginals, B, N, N, N), expect(p.grandparent_marginals, B, N, N, N)
+        expect(p.grandsibling_marginals, B, N, N, N, N)
         try_structures(p, arcs, N)
         checks += 1
     return checks

@@ -6,4 +6,4 @@ from .conftest import Simulate
 
 
 def test_no_device_mix_and_no_wait(simulate: Simulate) -> None:
-    assert simulate("tests.fake_cuda").stdout.strip() == "41 ok"
+    assert simulate("tests.fake_cuda").stdout.strip() == "43 ok"
