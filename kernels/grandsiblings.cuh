@@ -12,6 +12,8 @@
 // A and Z are the weights of arcs under a grandparent, S and D those of siblings as in siblings.cuh. g comes last in
 // memory: every loop is over g, side by side, and all else in it is one number. Where g lies in the span, A and Z are 0
 // and what R, L and X hold is never used. The root's own head is node 0.
+//
+// With scores of third order, which are of a head's head, the head and two children in a row, S and D are of g, too.
 #pragma once
 #include "siblings.cuh"
 
@@ -51,16 +53,50 @@ template <class T> struct Grid {
 };
 template <class T> DEVICE Grid<T> grid(double* work, int n) { return Grid<T>{work, n, heads_row(n), grid_size(n)}; }
 
+// Weights of siblings under each head of their head: rows, one for each of those in Triples, in their order.
+template <class T> struct Quads {
+  double* base;
+  int n, row;
+  i64 size;
+  DEVICE i64 plane() const { return plane_of(size); }
+  DEVICE double* at(int d, int t, int i, int g) const {
+    const i64 rows = (i64)(n + 1) * d * (d - 1) / 2 - (i64)(d - 1) * d * (2 * d - 1) / 6;
+    return base + spread_out<T>((rows + (i64)t * (n + 1 - d) + i) * row + g);
+  }
+  DEVICE T get(int d, int t, int i, int g) const { return T::load(at(d, t, i, g), plane()); }
+  DEVICE typename T::Scalar cell(int d, int t, int i, int g) const { return T::Scalar::load(at(d, t, i, g), plane()); }
+};
+// Those of one g, for put_side.
+template <class T> struct QuadsUnder {
+  Quads<T> all;
+  int g;
+  DEVICE i64 plane() const { return all.plane(); }
+  DEVICE double* at(int d, int t, int i) const { return all.at(d, t, i, g); }
+  DEVICE i64 step(int d) const { return spread_out<T>((i64)(all.n + 1 - d) * all.row); }
+};
+DEVICE i64 quads_size(int n) { return (i64)n * (n + 1) * (n + 2) / 6 * heads_row(n); }
+template <class T> DEVICE Quads<T> quads(double* work, int n) { return Quads<T>{work, n, heads_row(n), quads_size(n)}; }
+
+template <class T, bool third> struct RowsOf { typedef Triples<T> type; };
+template <class T> struct RowsOf<T, true> { typedef Quads<T> type; };
+
 // Scores of one sentence, or a direction in them; a part of it may be null, for all zeros.
 template <class In> struct GrandParts {
-  const In *arcs, *siblings, *grandparents;
+  const In *arcs, *siblings, *grandparents, *grandsiblings;
   DEVICE GrandParts at(i64 b, int N) const {
     const i64 cube = (i64)N * N * N;
     return GrandParts{arcs ? arcs + b * N * N : nullptr, siblings ? siblings + b * cube : nullptr,
-                      grandparents ? grandparents + b * cube : nullptr};
+                      grandparents ? grandparents + b * cube : nullptr,
+                      grandsiblings ? grandsiblings + b * cube * N : nullptr};
   }
   template <class X> DEVICE X beside(int h, int s, int m, int N) const {
     return Parts<In>{nullptr, siblings}.template get<X>(h, s, m, N);
+  }
+  // of siblings under g
+  template <class X> DEVICE X beside_under(int g, int h, int s, int m, int N) const {
+    X x = beside<X>(h, s, m, N);
+    if (grandsiblings && h > 0) x = x + scores_at<X>(grandsiblings + (((i64)g * N + h) * N + s) * N, m, N);
+    return x;
   }
   // of an arc under g; a word under the root has no grandparent
   template <class X> DEVICE X arc_under(int g, int h, int m, int N) const {
@@ -78,23 +114,31 @@ DEVICE Mask may_be_under(int g, int h, int m, int n) {
   return may_take(h, m, n) & (g < h ? lanes_above(m, g) : lanes_below(m, g));
 }
 
-template <class T> struct GrandInside {
+template <class T, bool third = false> struct GrandInside {
+  typedef T Number;
   typedef typename T::Scalar S;
   typedef typename T::Score Score;
   typedef typename S::Score Place;  // for one of them
+  typedef typename RowsOf<T, third>::type Rows;
   Grid<T> R, L, P, Q, X, A, Z;
-  Triples<T> right, left;  // S and D
+  Rows right, left;  // S and D
   Place* tops;             // [2n+3, row]: the best sibling of each arc, its greatest score; what words are shifted by
   static constexpr int grids = 7;
+  static DEVICE i64 rows_size(int n) { return third ? quads_size(n) : triples_size(n); }
   static DEVICE i64 doubles(int n) {
-    return T::planes * (grids * grid_size(n) + 2 * triples_size(n)) + (2 * n + 3) * (i64)heads_row(n);
+    return T::planes * (grids * grid_size(n) + 2 * rows_size(n)) + (2 * n + 3) * (i64)heads_row(n);
   }
   DEVICE GrandInside(double* work, int n) {
     Grid<T>* all[grids] = {&R, &L, &P, &Q, &X, &A, &Z};
-    const i64 size = T::planes * grid_size(n), more = T::planes * triples_size(n);
+    const i64 size = T::planes * grid_size(n), more = T::planes * rows_size(n);
     for (int k = 0; k < grids; ++k) *all[k] = grid<T>(work + k * size, n);
-    right = triples<T>(work + grids * size, n);
-    left = triples<T>(work + grids * size + more, n);
+    if constexpr (third) {
+      right = quads<T>(work + grids * size, n);
+      left = quads<T>(work + grids * size + more, n);
+    } else {
+      right = triples<T>(work + grids * size, n);
+      left = triples<T>(work + grids * size + more, n);
+    }
     tops = (Place*)work + grids * size + 2 * more;
   }
 
@@ -108,8 +152,19 @@ template <class T> struct GrandInside {
     Place *both = tops + (i64)(n + 1) * row, *base = both + (i64)(n + 1) * row;
     if (T::sums) {
       ROWS_PACKS(h, n + 1, m, n + 1) {
-        const Score beside = best_sibling<Score>(
-            h, m, n, single_root, [&](int s) INLINED { return scores.template beside<Score>(h, s, m, N); });
+        const Score beside = best_sibling<Score>(h, m, n, single_root, [&](int s) INLINED {
+          if constexpr (third) {
+            Score best = none;
+            for (int g = 0; g <= (h > 0 ? n : 0); ++g) {
+              const Score x =
+                  choose(may_be_under(g, h, m, n), scores.template beside_under<Score>(g, h, s, m, N), none);
+              best = choose(x > best, x, best);
+            }
+            return best;
+          } else {
+            return scores.template beside<Score>(h, s, m, N);
+          }
+        });
         Score under = none;
         for (int g = 0; g <= (h > 0 ? n : 0); ++g) {
           const Score x = choose(may_be_under(g, h, m, n), scores.template arc_under<Score>(g, h, m, N), none);
@@ -133,12 +188,27 @@ template <class T> struct GrandInside {
       };
       for (int right = 0; right < 2; ++right) {
         const Side side(right, h, m, n);
-        put_side<T>(side, right ? this->right : left, [&](int s, Mask read) INLINED {
-          return weight(choose(read, scores.template beside<Score>(h, s, m, N), none), best,
-                        !(single_root && h == 0 && s > 0),
-                        T::order > 0 ? u.template beside<Score>(h, s, m, N) : Score{},
-                        T::order > 1 ? v.template beside<Score>(h, s, m, N) : Score{});
-        });
+        const Rows& rows = right ? this->right : left;
+        if constexpr (third) {
+          for (int g = 0; g < row; ++g) {
+            const Mask under = g <= n ? may_be_under(g, h, m, n) : lanes_below(0, 0);
+            const bool some_under = any(under);
+            put_side<T>(side, QuadsUnder<T>{rows, g}, [&](int s, Mask read) INLINED {
+              if (!some_under) return T::zero();
+              return weight(choose(read & under, scores.template beside_under<Score>(g, h, s, m, N), none), best,
+                            !(single_root && h == 0 && s > 0),
+                            T::order > 0 ? u.template beside_under<Score>(g, h, s, m, N) : Score{},
+                            T::order > 1 ? v.template beside_under<Score>(g, h, s, m, N) : Score{});
+            });
+          }
+        } else {
+          put_side<T>(side, rows, [&](int s, Mask read) INLINED {
+            return weight(choose(read, scores.template beside<Score>(h, s, m, N), none), best,
+                          !(single_root && h == 0 && s > 0),
+                          T::order > 0 ? u.template beside<Score>(h, s, m, N) : Score{},
+                          T::order > 1 ? v.template beside<Score>(h, s, m, N) : Score{});
+          });
+        }
         const Grid<T>& to = right ? A : Z;
         double *at[W], lanes[T::planes * W];
         for (int k = side.first; k <= side.last; ++k)
@@ -161,8 +231,17 @@ template <class T> struct GrandInside {
   }
 
   // As unwinding reads them.
-  DEVICE S row_right(int d, int t, int i) const { return right.cell(d, t, i); }
-  DEVICE S row_left(int d, int t, int i) const { return left.cell(d, t, i); }
+  static DEVICE S cell_of(const Rows& rows, int d, int t, int i, int g) {
+    if constexpr (third) return rows.cell(d, t, i, g);
+    else return rows.cell(d, t, i);
+  }
+  DEVICE S row_right(int d, int t, int i, int g) const { return cell_of(right, d, t, i, g); }
+  DEVICE S row_left(int d, int t, int i, int g) const { return cell_of(left, d, t, i, g); }
+  // Weights of siblings times one number.
+  static DEVICE T times(const Rows& rows, int d, int t, int i, int g, S y) {
+    if constexpr (third) return rows.get(d, t, i, g) * T::lift(y);
+    else return T::lift(y * rows.cell(d, t, i));
+  }
   DEVICE S whole(int n) const { return R.cell(n, 0, 0); }
 
   static DEVICE bool enough(double log_z, Range range, int n) {
@@ -175,13 +254,13 @@ template <class T> struct GrandInside {
     for (int d = 1; d <= n; ++d) {
       ROWS_PACKS(i, n + 1 - d, g, heads_row(n)) {
         T x = L.get(d - 1, i + 1, g), r = T::zero(), l = T::zero();
-        T p = T::lift(right.cell(d, 0, i) * L.cell(d - 1, i + 1, i));
-        T q = T::lift(left.cell(d, 0, i) * R.cell(d - 1, i, i + d));
+        T p = times(right, d, 0, i, g, L.cell(d - 1, i + 1, i));
+        T q = times(left, d, 0, i, g, R.cell(d - 1, i, i + d));
         for (int t = 1; t < d; ++t) {
           const T before = P.get(t, i, g);
           x.mac(R.get(t, i, g), L.get(d - 1 - t, i + t + 1, g));
-          p.mac(before, T::lift(X.cell(d - t, i + t, i) * right.cell(d, t, i)));
-          q.mac(Q.get(t, i + d - t, g), T::lift(X.cell(d - t, i, i + d) * left.cell(d, t, i)));
+          p.mac(before, times(right, d, t, i, g, X.cell(d - t, i + t, i)));
+          q.mac(Q.get(t, i + d - t, g), times(left, d, t, i, g, X.cell(d - t, i, i + d)));
           r.mac(before, R.all(d - t, i + t, i));
           l.mac(Q.get(d - t, i + t, g), L.all(t, i, i + d));
         }

@@ -44,6 +44,7 @@ template <class T> struct Triples {
   }
   DEVICE T get(int d, int t, int i) const { return T::load(at(d, t, i), plane()); }
   DEVICE typename T::Scalar cell(int d, int t, int i) const { return T::Scalar::load(at(d, t, i), plane()); }
+  DEVICE i64 step(int d) const { return spread_out<T>(n + 1 - d); }  // from t to t + 1
 };
 DEVICE i64 triples_size(int n) { return (i64)n * (n + 1) * (n + 2) / 6 + 2 * PAD; }
 template <class T> DEVICE Triples<T> triples(double* work, int n) {
@@ -116,12 +117,12 @@ template <class X, class Score> DEVICE X best_sibling(int h, int m, int n, int s
 }
 
 // Weights of one side's arcs with their siblings: weight(s, read) gives those with s for the lanes that it is to read.
-template <class T, class Weight> DEVICE void put_side(Side side, const Triples<T>& to, Weight weight) {
+template <class T, class Rows, class Weight> DEVICE void put_side(Side side, const Rows& to, Weight weight) {
   double *at[W], lanes[T::planes * W];
   i64 step[W];
   for (int k = side.first; k <= side.last; ++k) {
     const int d = side.right ? k - side.h : side.h - k;
-    at[k - side.m] = to.at(d, 0, side.right ? side.h : k), step[k - side.m] = spread_out<T>(side.n + 1 - d);
+    at[k - side.m] = to.at(d, 0, side.right ? side.h : k), step[k - side.m] = to.step(d);
   }
   const i64 plane = to.plane();
   const int widest = side.widest();
@@ -150,6 +151,7 @@ template <class T> struct SiblingCharts {
 };
 
 template <class T> struct SiblingInside : SiblingCharts<T> {
+  typedef T Number;
   typedef SiblingCharts<T> Charts;
   typedef typename T::Scalar S;
   typedef typename T::Score Score;
@@ -202,8 +204,8 @@ template <class T> struct SiblingInside : SiblingCharts<T> {
   }
 
   // As unwinding reads them.
-  DEVICE S row_right(int d, int t, int i) const { return A.cell(d, t, i); }
-  DEVICE S row_left(int d, int t, int i) const { return Z.cell(d, t, i); }
+  DEVICE S row_right(int d, int t, int i, int) const { return A.cell(d, t, i); }
+  DEVICE S row_left(int d, int t, int i, int) const { return Z.cell(d, t, i); }
   DEVICE S whole(int n) const { return R.cell(n, 0); }
 
   static DEVICE bool enough(double log_z, Range range, int n) { return proven<T>(log_z, range.log_bound, n); }
@@ -237,8 +239,9 @@ template <class T> struct SiblingInside : SiblingCharts<T> {
 };
 
 // Fills an inside chart of this program, or of that with grandparents.
-template <template <class> class Inside, class T, class Parts>
-DEVICE Found fill(Inside<T>& in, Parts scores, Parts u, Parts v, int N, int n, int single_root, bool must_prove) {
+template <class Inside, class Parts>
+DEVICE Found fill(Inside& in, Parts scores, Parts u, Parts v, int N, int n, int single_root, bool must_prove) {
+  typedef typename Inside::Number T;
   BARRIER();
   const Range range = in.load(scores, u, v, N, n, single_root, spread_for<T>(n, must_prove));
   if (range.bad) return unfit<T>();

@@ -12,9 +12,9 @@ template <class In> DEVICE typename In::S summand(const In& in, int kind, int d,
   if (kind == LEFT) return in.L.cell(t, i, i + d) * in.Q.cell(d - t, i + t, g);      // t = 0..d-1, and so below
   if (kind == BETWEEN) return in.R.cell(t, i, g) * in.L.cell(d - 1 - t, i + t + 1, g);
   if (kind == ARC_RIGHT)
-    return in.row_right(d, t, i) *
+    return in.row_right(d, t, i, g) *
            (t == 0 ? in.L.cell(d - 1, i + 1, i) : in.P.cell(t, i, g) * in.X.cell(d - t, i + t, i));
-  return in.row_left(d, t, i) *
+  return in.row_left(d, t, i, g) *
          (t == 0 ? in.R.cell(d - 1, i, i + d) : in.Q.cell(t, i + d - t, g) * in.X.cell(d - t, i, i + d));
 }
 

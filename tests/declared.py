@@ -14,7 +14,7 @@ from gpuparse.ops.family import Family
 from gpuparse.ops.lexical import LEXICAL
 from gpuparse.ops.plain.cky import index_rules
 from gpuparse.ops.plain.lexical import Rules
-from gpuparse.ops.second_order import SECOND_ORDER
+from gpuparse.ops.second_order import SECOND_ORDER, THIRD_ORDER
 
 
 class Kind(NamedTuple):
@@ -59,6 +59,8 @@ KINDS: dict[str, Kind] = {
     "grandparents, many roots": Kind(SECOND_ORDER, False, ("siblings?",)),
     "grandsiblings": Kind(SECOND_ORDER, True),
     "grandsiblings, many roots": Kind(SECOND_ORDER, False),
+    "third order": Kind(THIRD_ORDER, True),
+    "third order, many roots": Kind(THIRD_ORDER, False, ("siblings?", "grandparents?")),
     "cky": Kind(CKY, without=("spans?",)),
     "cky, spans": Kind(CKY),
     "lexical": Kind(LEXICAL, shared=("rules", "roots")),

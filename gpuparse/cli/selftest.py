@@ -318,6 +318,7 @@ def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Stru
         x[2] *= 100.0
     yield second_order.SECOND_ORDER, trees(distributions.SecondOrderTrees, siblings=pairs["siblings"])
     yield second_order.SECOND_ORDER, trees(distributions.SecondOrderTrees, **pairs)
+    yield second_order.THIRD_ORDER, trees(distributions.SecondOrderTrees, **pairs, grandsiblings=some(B, N, N, N, N))
     grammar = _grammar(arcs)
     n, S, R = N - 1, len(grammar.symbols), len(grammar.scores)
     tags, rules, spans = some(B, n, grammar.tags), some(B, R), some(B, n, n, S)

@@ -39,7 +39,7 @@ def first_order(scores: Scores, *, projective: bool, single_root: bool, with_par
 
 
 def second_order(scores: Scores, *, single_root: bool, pricing: bool | str = "auto") -> Parse:
-    """A best projective tree under arcs, labels, siblings and grandparents.
+    """A best projective tree under arcs, labels, siblings, grandparents and grandsiblings.
 
     Args:
         pricing: score pairs only where they could matter (``gpuparse.decoding.priced``). That waits for the device;
@@ -62,6 +62,7 @@ def _dense_trees(scores: Scores, folded: Scores, single_root: bool) -> Int[Tenso
         folded.lengths,
         siblings=folded.siblings,
         grandparents=folded.grandparents,
+        grandsiblings=folded.grandsiblings,
         single_root=single_root,
         validate_args=False,
     )

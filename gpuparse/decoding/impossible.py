@@ -54,7 +54,8 @@ def without_impossible(
     known: Int[Tensor, "B N"] | None = None,
     bounds: Bounds | None = None,
 ) -> Scores:
-    """The same with pairs forbidden that no best tree has, where pairs are dense; ``scores`` itself if it has none.
+    """The same with pairs forbidden that no best tree has, where pairs are dense; ``scores`` itself if it has none, or
+    has grandsiblings.
 
     Args:
         every_tree: whether all trees are asked for, not only those that satisfy constraints.
@@ -62,7 +63,7 @@ def without_impossible(
         bounds: kept from one call for the next.
     """
     bounds = bounds or Bounds()
-    if not any(isinstance(parts, DenseParts) for parts in scores.parts):
+    if scores.grandsiblings is not None or not any(isinstance(parts, DenseParts) for parts in scores.parts):
         return scores
     never = scores.fold_labels().arcs.detach().isneginf()
     found = _forbid(scores, never)

@@ -25,7 +25,7 @@ from gpuparse.decoding.dual.steps import check_step
 from gpuparse.decoding.ilp.batch import easy_trees, no_words, solve_batch, under_constraints
 from gpuparse.decoding.impossible import Bounds, without_impossible
 from gpuparse.decoding.parse import Parse
-from gpuparse.decoding.parts import KINDS, Kind
+from gpuparse.decoding.parts import KINDS
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.brute import solve_all
 from gpuparse.decoding.ppc.program import POLYTOPES, PRICED
@@ -56,7 +56,7 @@ class Method:
     about: str
     projective: bool = False  # finds projective trees
     nonprojective: bool = True  # finds trees whose arcs may cross
-    parts: tuple[Kind, ...] = ()  # kinds of pairs of arcs that it takes
+    parts: tuple[str, ...] = ()  # kinds of parts of several arcs that it takes
     waits: bool = True  # looks at values, which waits for the device
     options: Mapping[str, Option] = field(default_factory=dict)  # beyond those that every method has
 
@@ -113,6 +113,8 @@ def decode(
     trees = {"projective": projective or chosen == "eisner", "single_root": single_root}
     asked: dict[str, Any] = {**trees, "every_tree": "constraints" not in options}
     asked["bounds"] = Bounds()
+    if proof:
+        scores.check_pairs("proof=True")
     near = without_impossible(scores, **asked)
     found = METHODS[chosen].run(near, **trees, proof=proof, **options)
     nearer = without_impossible(near, **asked, known=found.heads) if near.validates else near
@@ -126,10 +128,10 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
     """The name of a method that can do what is asked for; of several the first that has the options."""
     if not isinstance(method, str):
         raise ValueError(f'method must be the name of one, such as "auto", got a {type(method).__name__}')
-    parts = " and ".join(scores.second_order)
+    parts = " and ".join(scores.kinds)
     leave_out = "pass scores.first_order() to leave these out"
     trees = [name for name, m in METHODS.items() if (m.projective if projective else m.nonprojective)]
-    able = [name for name in trees if set(scores.second_order) <= set(METHODS[name].parts)]
+    able = [name for name in trees if set(scores.kinds) <= set(METHODS[name].parts)]
     if method == "auto":
         if not able:
             kind = "projective" if projective else "non-projective"
@@ -155,7 +157,7 @@ def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool) ->
 
 def _eisner(scores: Scores, *, projective: bool, single_root: bool, proof: bool, pricing: bool | str = "auto") -> Parse:
     """Eisner's algorithm, or with pairs of arcs that of Koo and Collins; ``pricing`` leaves most pairs unscored."""
-    if scores.second_order:
+    if scores.kinds:
         return exact.second_order(scores, single_root=single_root, pricing=pricing)
     return exact.first_order(scores, projective=True, single_root=single_root)
 
@@ -232,7 +234,7 @@ def _relaxed(scores: Scores, trees: dict[str, Any], solve: Callable[[Bool[Tensor
     """What a method for second-order scores finds, given which sentences have a tree by their
     arcs; where it knows that there is none, that is said."""
     possible = exact.first_order(scores.first_order(), **trees)
-    if not scores.second_order:
+    if not scores.kinds:
         return possible
     by_arcs = possible.certified
     found = solve(by_arcs)
@@ -240,7 +242,7 @@ def _relaxed(scores: Scores, trees: dict[str, Any], solve: Callable[[Bool[Tensor
     none = by_arcs & ~there & found.bound.isneginf()
     if scores.validates and bool(none.any()):
         b = int(none.nonzero()[0])
-        kinds = " and ".join(scores.second_order)
+        kinds = " and ".join(scores.kinds)
         raise ValueError(f"{kinds} of sentence {b}: every tree has a forbidden part; allow more of them")
     return replace(
         found,
@@ -284,6 +286,7 @@ def _start(value: Any, name: str) -> None:
         raise ValueError(f"{name} must be a gpuparse.Parse, got {type(value).__name__}")
 
 
+THIRD = (*KINDS, "grandsiblings")
 _THREADS = Option("that solve programs side by side; by default as many as there are processors", _whole(1, True))
 _EXACT = Option("go on by branch and bound where the best tree is not yet proven", as_flag)
 METHODS: dict[str, Method] = {  # "auto" takes the first that can
@@ -294,10 +297,10 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "eisner": Method(
         _eisner,
-        "Eisner's algorithm: projective, first and second order, exact",
+        "Eisner's algorithm: projective, first, second and third order, exact",
         projective=True,
         nonprojective=False,
-        parts=KINDS,
+        parts=THIRD,
         waits=False,
         options={
             "pricing": Option(
@@ -309,8 +312,8 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
     ),
     "dd": Method(
         _dd,
-        "dual decomposition (gpuparse.decoding.dual): non-projective, second order",
-        parts=KINDS,
+        "dual decomposition (gpuparse.decoding.dual): non-projective, second and third order",
+        parts=THIRD,
         options={
             "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.decoding.dual", lambda value, _: check_step(value)),

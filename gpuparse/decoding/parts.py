@@ -23,7 +23,11 @@ from gpuparse.structures.trees import Lengths, as_lengths, as_scores, can_valida
 
 Kind = Literal["grandparents", "siblings"]
 KINDS: tuple[Kind, ...] = ("grandparents", "siblings")
-NODES = {"grandparents": ("grandparent", "parent", "child"), "siblings": ("head", "sibling", "modifier")}
+NODES: dict[str, tuple[str, ...]] = {
+    "grandparents": ("grandparent", "parent", "child"),
+    "siblings": ("head", "sibling", "modifier"),
+    "grandsiblings": ("grandparent", "head", "sibling", "modifier"),
+}
 
 
 class Parts(ABC):
@@ -256,6 +260,22 @@ def legal_triples(kind: Kind, lengths: Int[Tensor, " B"], nodes: int) -> Bool[Te
     return found
 
 
+def legal_quadruples(lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N N N"]:
+    """Which grandsiblings (g, h, s, m) of each sentence are ever read, whether its trees may cross or not: those whose
+    (h, s, m) are siblings and (g, h, m) grandparents, g not being s."""
+    node = torch.arange(nodes, device=lengths.device)
+    beside, above = legal_triples("siblings", lengths, nodes), legal_triples("grandparents", lengths, nodes)
+    return beside[:, None] & above[:, :, :, None] & (node[:, None, None, None] != node[:, None])
+
+
+def most_of_each_arc(grandsiblings: Float[Tensor, "B N N N N"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B N N"]:
+    """The most that the grandsibling of each arc can add, without a gradient; 0 under the root."""
+    read = legal_quadruples(lengths, grandsiblings.shape[1])
+    most = torch.where(read, grandsiblings.detach(), -torch.inf).amax((1, 3))
+    most[:, 0] = 0.0
+    return most
+
+
 def count_triples(kind: Kind, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """How many triples of each sentence are ever read."""
     n = lengths
@@ -283,11 +303,30 @@ def _word_left(x: Tensor, n: Tensor) -> Tensor:
     return n >= torch.where(x >= 1, 3, 2)
 
 
-def _check_values(values: Float[Tensor, "B N N N"], lengths: Tensor, kind: Kind) -> bool:
+def as_grandsiblings(
+    values: Tensor | None, arcs: Float[Tensor, "B N N"], lengths: Tensor, validate_args: bool | None
+) -> tuple[Float[Tensor, "B N N N N"] | None, bool]:
+    """Scores of grandsiblings if they fit the arcs, and whether some were seen to be large."""
+    if values is None:
+        return None, False
+    if not isinstance(values, Tensor):
+        raise ValueError(f"grandsiblings must be a tensor, got {type(values).__name__}")
+    values, (B, N) = as_scores(values, "grandsiblings"), arcs.shape[:2]
+    if values.shape != (B, N, N, N, N):
+        raise ValueError(f"grandsiblings must have shape {[B, N, N, N, N]} to fit arcs, got {list(values.shape)}")
+    if values.device != arcs.device:
+        raise ValueError(f"grandsiblings must be on {arcs.device} like arcs, got {values.device}")
+    if not can_validate(values, validate_args):
+        return values, False
+    return values, _check_values(values.detach(), lengths, "grandsiblings")
+
+
+def _check_values(values: Float[Tensor, " B *nodes"], lengths: Tensor, kind: str) -> bool:
     """Raise ValueError at a NaN or +inf among the scores that are read; return whether some are large."""
     if not is_large(values):  # NaN and +inf are
         return False
-    read = legal_triples(kind, lengths, values.shape[1])
+    N = values.shape[1]
+    read = legal_quadruples(lengths, N) if kind == "grandsiblings" else legal_triples(as_kind(kind), lengths, N)  # type: ignore[arg-type]
     wrong = (read & (values.isnan() | values.isposinf())).nonzero()
     if len(wrong):
         place = wrong[0].tolist()

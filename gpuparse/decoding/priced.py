@@ -34,10 +34,12 @@ def families_to_price(scores: Scores, pricing: bool | str) -> dict[str, priced.P
 
     By default ("auto") those of a CPU are priced if some of them are scored lazily; on a GPU the dense program has more
     to do side by side. Families that no kernel can score are not, nor any where there are no kernels, or where
-    siblings and grandparents are of different dtypes.
+    siblings and grandparents are of different dtypes, or where there are grandsiblings.
     """
-    if pricing is False or (
-        pricing == "auto" and (scores.arcs.device.type != "cpu" or not any(map(_is_lazy, scores.parts)))
+    if (
+        scores.grandsiblings is not None
+        or pricing is False
+        or (pricing == "auto" and (scores.arcs.device.type != "cpu" or not any(map(_is_lazy, scores.parts))))
     ):
         return None
     scorers = [parts.scorer() for parts in scores.parts]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from gpuparse.decoding.parts import DenseParts, Kind, Parts, TakenParts, as_parts
+from gpuparse.decoding.parts import DenseParts, Kind, Parts, TakenParts, as_grandsiblings, as_parts
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees, SecondOrderTrees, TreeDistribution
 from gpuparse.ops.checks import check_scores
 from gpuparse.ops.shifts import is_large, sum_less_greatest
@@ -26,7 +26,7 @@ from gpuparse.structures.trees import (
 
 
 class Scores:
-    """Scores of arcs, labels, siblings and grandparents of a batch of sentences; fixed once made.
+    """Scores of arcs, labels, siblings, grandparents and grandsiblings of a batch of sentences; fixed once made.
 
     Args:
         arcs: scores [B, N, N] of head -> modifier; -inf forbids an arc. float32 or float64; half precision is
@@ -36,11 +36,13 @@ class Scores:
         siblings: [B, N, N, N], or lazily scored parts of that kind. ``siblings[b, h, s, m]``: s is the previous child
             of h on m's side, going outward; s = h for the first child.
         grandparents: [B, N, N, N], or lazily scored parts. ``grandparents[b, g, p, c]``: arcs g -> p and p -> c.
+        grandsiblings: [B, N, N, N, N]. ``grandsiblings[b, g, h, s, m]``: siblings (h, s, m) where g is the head of h;
+            children of the root have none.
         validate_args: raise ValueError at a NaN, +inf or bad length. Default: on a CPU yes; on a GPU no, since looking
             waits for the device.
 
     The arguments are attributes; ``lengths`` is an int64 tensor, ``siblings`` and ``grandparents`` are families of
-    parts (``gpuparse.decoding.parts``) or None.
+    parts (``gpuparse.decoding.parts``) or None, ``grandsiblings`` a tensor or None.
 
     Example:
         >>> import torch, gpuparse as gp
@@ -55,6 +57,7 @@ class Scores:
     labels: Float[Tensor, "B N N L"] | None
     siblings: Parts | None
     grandparents: Parts | None
+    grandsiblings: Float[Tensor, "B N N N N"] | None
     validate_args: bool | None
     large: bool
     """Whether scores were seen to be large (``gpuparse.ops.shifts``)."""
@@ -67,6 +70,7 @@ class Scores:
         labels: Tensor | None = None,
         siblings: Tensor | Parts | None = None,
         grandparents: Tensor | Parts | None = None,
+        grandsiblings: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
         arcs = as_arcs(arcs)
@@ -79,9 +83,10 @@ class Scores:
                 large = _check_labels(labels, counts) or large
         beside = as_parts(siblings, "siblings", arcs, counts, validate_args)
         above = as_parts(grandparents, "grandparents", arcs, counts, validate_args)
+        third, far = as_grandsiblings(grandsiblings, arcs, counts, validate_args)
         if can_validate(arcs, validate_args):
-            large = large or any(parts is not None and parts.large for parts in (beside, above))
-        self._set(arcs, counts, labels, beside, above, validate_args, large)
+            large = large or far or any(parts is not None and parts.large for parts in (beside, above))
+        self._set(arcs, counts, labels, beside, above, third, validate_args, large)
 
     def _set(
         self,
@@ -90,11 +95,12 @@ class Scores:
         labels: Tensor | None,
         siblings: Parts | None,
         grandparents: Parts | None,
+        grandsiblings: Tensor | None,
         validate_args: bool | None,
         large: bool,
     ) -> None:
-        values = (arcs, lengths, labels, siblings, grandparents, validate_args, large)
-        names = ("arcs", "lengths", "labels", "siblings", "grandparents", "validate_args", "large")
+        values = (arcs, lengths, labels, siblings, grandparents, grandsiblings, validate_args, large)
+        names = ("arcs", "lengths", "labels", "siblings", "grandparents", "grandsiblings", "validate_args", "large")
         self.__dict__.update(zip(names, values, strict=True))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -106,19 +112,32 @@ class Scores:
     def __repr__(self) -> str:
         B, N = self.arcs.shape[:2]
         labels = "" if self.labels is None else f", labels: {self.labels.shape[-1]}"
-        return f"Scores(sentences: {B}, words: {N - 1}{labels}{''.join(', ' + kind for kind in self.second_order)})"
+        return f"Scores(sentences: {B}, words: {N - 1}{labels}{''.join(', ' + kind for kind in self.kinds)})"
 
-    def _with(self, arcs: Tensor, labels: Tensor | None, siblings: Parts | None, grandparents: Parts | None) -> Scores:
+    def _with(
+        self,
+        arcs: Tensor,
+        labels: Tensor | None,
+        siblings: Parts | None,
+        grandparents: Parts | None,
+        grandsiblings: Tensor | None,
+    ) -> Scores:
         """Other scores of the same sentences, which need no check."""
         made = object.__new__(Scores)
-        made._set(arcs, self.lengths, labels, siblings, grandparents, self.validate_args, self.large)
+        pairs = siblings, grandparents, grandsiblings
+        made._set(arcs, self.lengths, labels, *pairs, self.validate_args, self.large)
         return made
 
     @property
     def second_order(self) -> tuple[Kind, ...]:
-        """Which kinds of parts there are beyond arcs and labels."""
+        """Which kinds of pairs of arcs there are."""
         both: tuple[tuple[Kind, Parts | None], ...] = (("siblings", self.siblings), ("grandparents", self.grandparents))
         return tuple(kind for kind, parts in both if parts is not None)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Which kinds of parts there are beyond arcs and labels."""
+        return self.second_order if self.grandsiblings is None else (*self.second_order, "grandsiblings")
 
     @property
     def parts(self) -> tuple[Parts, ...]:
@@ -132,8 +151,9 @@ class Scores:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of arcs and pairs together: float64 if any of them are."""
-        wide = torch.float64 in (self.arcs.dtype, *(parts.dtype for parts in self.parts))
+        """Of arcs and all that are of several arcs together: float64 if any of them are."""
+        third = [] if self.grandsiblings is None else [self.grandsiblings.dtype]
+        wide = torch.float64 in (self.arcs.dtype, *(parts.dtype for parts in self.parts), *third)
         return torch.float64 if wide else torch.float32
 
     def to(self, device: torch.device | str) -> Scores:
@@ -145,6 +165,7 @@ class Scores:
             None if self.labels is None else self.labels.to(device),
             None if self.siblings is None else self.siblings.to(device),
             None if self.grandparents is None else self.grandparents.to(device),
+            None if self.grandsiblings is None else self.grandsiblings.to(device),
             self.validate_args,
             self.large,
         )
@@ -159,6 +180,7 @@ class Scores:
             None if self.labels is None else self.labels[rows],
             None if self.siblings is None else TakenParts(self.siblings, rows),
             None if self.grandparents is None else TakenParts(self.grandparents, rows),
+            None if self.grandsiblings is None else self.grandsiblings[rows],
             self.validate_args,
             self.large,
         )
@@ -169,20 +191,32 @@ class Scores:
 
         Its results are in ``dtype``, so that no score is rounded. Large scores are looked at once more.
         """
-        if not self.second_order:
+        if not self.kinds:
             family = ProjectiveTrees if projective else NonProjectiveTrees
             return family(self.arcs, self.lengths, single_root=single_root, validate_args=self.large)
         if not projective:
-            pairs = " and ".join(self.second_order)
+            pairs = " and ".join(self.kinds)
             raise ValueError(f"under {pairs} probabilities are known of projective trees alone; ask for these")
         return SecondOrderTrees(
             self.arcs.to(self.dtype),
             self.lengths,
             siblings=self.siblings,
             grandparents=self.grandparents,
+            grandsiblings=self.grandsiblings,
             single_root=single_root,
             validate_args=self.large,
         )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The scores of each of the ``kinds``, all pairs scored; they carry a gradient."""
+        found: dict[str, Tensor] = {parts.kind: parts.dense() for parts in self.parts}
+        return found if self.grandsiblings is None else {**found, "grandsiblings": self.grandsiblings}
+
+    def check_pairs(self, who: str) -> Scores:
+        """The same; a ValueError if there are parts of more than two arcs, which that function does not take."""
+        if self.grandsiblings is not None:
+            raise ValueError(f"{who} takes siblings and grandparents, but scores have grandsiblings; leave these out")
+        return self
 
     def dense(self) -> Scores:
         """The same without gradients, all pairs scored."""
@@ -192,15 +226,16 @@ class Scores:
             for kind, x in pairs.items()
         }
         labels = None if self.labels is None else self.labels.detach()
-        return self._with(self.arcs.detach(), labels, every.get("siblings"), every.get("grandparents"))
+        third = None if self.grandsiblings is None else self.grandsiblings.detach()
+        return self._with(self.arcs.detach(), labels, every.get("siblings"), every.get("grandparents"), third)
 
     def with_parts(self, siblings: Parts | None, grandparents: Parts | None) -> Scores:
-        """The same arcs and labels with other families of pairs, which are not checked."""
-        return self._with(self.arcs, self.labels, siblings, grandparents)
+        """The same with other families of pairs, which are not checked."""
+        return self._with(self.arcs, self.labels, siblings, grandparents, self.grandsiblings)
 
     def first_order(self) -> Scores:
         """The arcs and labels alone."""
-        return self._with(self.arcs, self.labels, None, None)
+        return self._with(self.arcs, self.labels, None, None, None)
 
     def of_each_arc(self) -> dict[str, Float[Tensor, "B N N"]]:
         """What a best tree's arcs are scored by: arcs and their best labels. 0 where they are not read; no gradient."""
@@ -211,7 +246,7 @@ class Scores:
     def less_shared(self, single_root: bool) -> Scores:
         """``fold_labels`` of large scores, less what all trees share: with the same best trees, and no others."""
         arcs = sum_less_greatest(self.of_each_arc(), self.lengths, single_root)
-        return self._with(arcs, None, self.siblings, self.grandparents)
+        return self._with(arcs, None, self.siblings, self.grandparents, self.grandsiblings)
 
     def fold_labels(self) -> Scores:
         """Without labels: each arc's best label added to its score, in float64 so that no order is lost by rounding.
@@ -221,7 +256,8 @@ class Scores:
         """
         if self.labels is None:
             return self
-        return self._with(self.arcs.double() + _best(self.labels).double(), None, self.siblings, self.grandparents)
+        arcs = self.arcs.double() + _best(self.labels).double()
+        return self._with(arcs, None, self.siblings, self.grandparents, self.grandsiblings)
 
     def best_labels(self, heads: Int[Tensor, "*S B N"]) -> Int[Tensor, "*S B N"]:
         """The best label of each word's arc; -1 where ``heads`` is negative, at node 0 and past the end."""
@@ -260,11 +296,14 @@ class Scores:
             total = total + torch.where(word, one, 0.0).sum(-1, dtype=torch.float64)
         head = torch.where(word, heads, 0).clamp(0, N - 1)
         node = torch.arange(N, device=heads.device).expand_as(head)
+        under_word = word & (head >= 1)
         if self.siblings is not None:
             total = total + self._part(self.siblings, word, head, previous_sibling(head, word), node)
         if self.grandparents is not None:
-            under_word = word & (head >= 1)
             total = total + self._part(self.grandparents, under_word, head.gather(-1, head), head, node)
+        if self.grandsiblings is not None:
+            above, beside = head.gather(-1, head), previous_sibling(head, word)
+            total = total + _of_four(self.grandsiblings, under_word, above, head, beside, node)
         return torch.where((word & (heads < 0)).any(-1), -torch.inf, total)
 
     def _part(self, parts: Parts, used: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Float64[Tensor, "*S B"]:
@@ -303,6 +342,17 @@ def _best(labels: Float[Tensor, "*arcs L"]) -> Float[Tensor, "*arcs"]:
     if labels.requires_grad and torch.is_grad_enabled():
         return labels.max(-1).values
     return labels.amax(-1)  # much faster on a CPU
+
+
+def _of_four(
+    values: Float[Tensor, "B N N N N"], used: Tensor, *nodes: Int[Tensor, "*S B N"]
+) -> Float64[Tensor, "*S B"]:
+    """Sum over the words of the scores of their four nodes, where ``used``."""
+    at = torch.arange(len(values), device=values.device)[:, None].expand_as(used)
+    for node in nodes:
+        at = at * values.shape[1] + torch.where(used, node, 0)
+    found = values.reshape(-1).gather(0, at.reshape(-1)).reshape(at.shape)
+    return torch.where(used, found, 0.0).sum(-1, dtype=torch.float64)
 
 
 def _as_labels(labels: Tensor, arcs: Float[Tensor, "B N N"]) -> Float[Tensor, "B N N L"]:

@@ -54,6 +54,7 @@ def verify(
     """
     if not isinstance(scores, Scores) or not isinstance(getattr(parse, "proof", None), Proof):
         raise ValueError("wanted Scores and a parse with a proof; decode with proof=True")
+    scores.check_pairs("verify")
     projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
     if parse.heads.shape != scores.arcs.shape[:2]:
         raise ValueError(f"parse has heads {list(parse.heads.shape)}, scores are of {list(scores.arcs.shape[:2])}")

@@ -1,8 +1,10 @@
-"""Projective trees with scores of pairs of arcs, exactly: siblings in O(n^3), grandparents (and siblings) in O(n^4)."""
+"""Projective trees with scores of pairs of arcs, exactly: siblings in O(n^3), grandparents (and siblings) in O(n^4);
+and of three arcs: grandsiblings in O(n^4)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
@@ -11,9 +13,9 @@ from torch import Tensor
 
 from gpuparse.distributions.trees import TreeDistribution
 from gpuparse.ops import second_order
-from gpuparse.ops.plain.second_order import Scores, tree_scores
+from gpuparse.ops.plain.second_order import Kinds, tree_scores
 from gpuparse.ops.shifts import arcs_less_greatest, bounded
-from gpuparse.structures.masks import arc_mask, grandparent_mask, sibling_mask
+from gpuparse.structures.masks import arc_mask, grandparent_mask, grandsibling_mask, sibling_mask
 from gpuparse.structures.trees import Lengths, as_arcs, as_flag, as_lengths, as_scores, can_validate
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class Dense(Protocol):
     def dense(self) -> Tensor: ...
 
 
-MASKS = {"siblings": sibling_mask, "grandparents": grandparent_mask}
+MASKS = {"siblings": sibling_mask, "grandparents": grandparent_mask, "grandsiblings": grandsibling_mask}
 
 
 class SecondOrderTrees(TreeDistribution):
@@ -38,12 +40,16 @@ class SecondOrderTrees(TreeDistribution):
         siblings: scores [B, N, N, N] of (h, s, m): the arc h -> m and s, the previous child of h on m's side, going
             outward; s = h for the first. A tensor, or anything with ``dense()`` (``gpuparse.decoding.parts.Parts``).
         grandparents: scores [B, N, N, N] of (g, p, c), the arcs g -> p and p -> c.
+        grandsiblings: scores [B, N, N, N, N] of (g, h, s, m): (h, s, m) as of siblings, and g the head of h; children
+            of the root have none (Koo & Collins 2010, model 1). A sentence of 40 words has 22 MB of them in float64,
+            and sums need about as much again.
 
     Pairs are taken in the dtype of ``arcs``; -inf forbids one. All that is differentiable is so in all scores.
 
     Attributes:
-        siblings, grandparents: scores as tensors, or None.
+        siblings, grandparents, grandsiblings: scores as tensors, or None.
         sibling_marginals, grandparent_marginals: probabilities [B, N, N, N] of the pairs, scored or not.
+        grandsibling_marginals: those of grandsiblings [B, N, N, N, N], scored or not.
 
     The others, and the methods, are those of ``ProjectiveTrees``.
 
@@ -58,10 +64,11 @@ class SecondOrderTrees(TreeDistribution):
         tensor(True)
     """
 
-    parts: ClassVar[dict[str, int]] = {"arcs": 3, "siblings": 4, "grandparents": 4}
+    parts: ClassVar[dict[str, int]] = {"arcs": 3, "siblings": 4, "grandparents": 4, "grandsiblings": 5}
     projective = True
     siblings: Float[Tensor, "B N N N"] | None
     grandparents: Float[Tensor, "B N N N"] | None
+    grandsiblings: Float[Tensor, "B N N N N"] | None
 
     def __init__(
         self,
@@ -70,13 +77,14 @@ class SecondOrderTrees(TreeDistribution):
         *,
         siblings: Tensor | Dense | None = None,
         grandparents: Tensor | Dense | None = None,
+        grandsiblings: Tensor | Dense | None = None,
         single_root: bool = True,
         validate_args: bool | None = None,
     ) -> None:
         arcs = as_arcs(arcs)
         counts = as_lengths(lengths, arcs, validate_args)
         validates = can_validate(arcs, validate_args)
-        given = {"siblings": siblings, "grandparents": grandparents}
+        given = {"siblings": siblings, "grandparents": grandparents, "grandsiblings": grandsiblings}
         pairs = [_as_pairs(x, name, arcs, counts, validates) for name, x in given.items()]
         self.single_root = as_flag(single_root, "single_root")
         self._start((arcs, *pairs), counts, arcs.shape[1:2], validate_args)
@@ -89,8 +97,7 @@ class SecondOrderTrees(TreeDistribution):
     def no_tree_error(self, sentence: int, best: Sequence[str] = ()) -> ValueError:
         """As of the first order; names the fewest kinds of scores that allow no tree together."""
         self._look_at(MASKS)  # a NaN that was not looked for until now
-        choices: tuple[tuple[str, ...], ...] = ((), ("siblings",), ("grandparents",), tuple(MASKS))
-        for kinds in choices:
+        for kinds in (some for count in range(len(MASKS) + 1) for some in combinations(MASKS, count)):
             there = [name in ("arcs", *kinds) for name in self.parts]
             only = self._like([x if keep else None for x, keep in zip(self._parts(), there, strict=True)])
             if only._sums("log_partition")[sentence].isneginf():
@@ -98,16 +105,16 @@ class SecondOrderTrees(TreeDistribution):
         return only._no_tree_under(only._split()[0], sentence, (*best, *kinds))
 
     @property
-    def scores(self) -> Scores:
-        """arcs, siblings, grandparents."""
-        return self.arcs, self.siblings, self.grandparents
+    def scores(self) -> Kinds:
+        """arcs, siblings, grandparents, grandsiblings."""
+        return self.arcs, self.siblings, self.grandparents, self.grandsiblings
 
     def _sizes(self) -> str:
         return super()._sizes() + "".join(f", {name}" for name in MASKS if getattr(self, name) is not None)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         B, N = self.arcs.shape[:2]
-        return B, N, N, N
+        return (B, *[N] * (self.parts[name] - 1))
 
     def _read(self, name: str) -> Bool[Tensor, "*shape"] | None:
         return MASKS.get(name, arc_mask)(self.lengths, self.arcs.shape[1])
@@ -125,12 +132,13 @@ class SecondOrderTrees(TreeDistribution):
         return second_order.log_partition(self.scores, self.lengths, self.single_root)
 
     def _expectations(self, name: str) -> dict[str, Tensor]:
-        return self._named(*second_order.marginals(self.scores, self.lengths, self.single_root))
+        log_z, *found = second_order.marginals(self.scores, self.lengths, self.single_root)
+        return self._named(log_z, *found, *[None] * (len(self.parts) - len(found)))
 
-    def _detached(self) -> Scores:
-        arcs, siblings, grandparents = self._parts()
+    def _detached(self) -> Kinds:
+        arcs, siblings, grandparents, grandsiblings = self._parts()
         assert arcs is not None
-        return arcs, siblings, grandparents
+        return arcs, siblings, grandparents, grandsiblings
 
     def _best(self) -> Int[Tensor, "B N"]:
         return second_order.argmax(self._detached(), self.lengths, self.single_root)
@@ -155,6 +163,11 @@ class SecondOrderTrees(TreeDistribution):
         """Probability of the arcs g -> p and p -> c together: [b, g, p, c]."""
         return self._with(["grandparents"])._sums("grandparents")
 
+    @property
+    def grandsibling_marginals(self) -> Float[Tensor, "B N N N N"]:
+        """Probability of the arc g -> h with m the next child of h after s, or its first (s = h): [b, g, h, s, m]."""
+        return self._with(["grandsiblings"])._sums("grandsiblings")
+
     def _split(self) -> tuple[Tensor, list[Tensor | None], Float64[Tensor, "B K"]]:
         """Scores in float64 of the same distribution, those of pairs relative to the best of their arc, which the arc
         takes over: all less what trees share, which comes after them. What no tree can have is -inf."""
@@ -163,30 +176,42 @@ class SecondOrderTrees(TreeDistribution):
         shared = [common]
         allowed, node = ~arcs.detach().isneginf(), torch.arange(N, device=arcs.device)
         pairs: list[Tensor | None] = []
-        for name, axis in (("siblings", 2), ("grandparents", 1)):
+        # the other arc: h -> s if s is not h, and a single root has no second child; g -> h
+        inner = (allowed & (node[:, None] > 0) if self.single_root else allowed) | (node[:, None] == node)
+        for name in MASKS:
             x = getattr(self, name)
             if x is None:
                 pairs.append(None)
                 continue
-            possible, alone = allowed.unsqueeze(axis), torch.zeros_like(allowed)
-            if name == "siblings":  # the other arc, h -> s if s is not h; a single root has no second child
-                other = allowed & (node[:, None] > 0) if self.single_root else allowed
-                possible = possible & (other | (node[:, None] == node))[..., None]
-            else:  # the other arc, g -> h; under the root there is none
-                possible, alone = possible & allowed[..., None], allowed & (node[:, None] == 0)
+            # places of h and m among all nodes of a part
+            place = {"siblings": (0, 2), "grandparents": (1, 2), "grandsiblings": (1, 3)}[name]
+            axes = tuple(k + 1 for k in range(x.dim() - 1) if k not in place)
+            possible = _placed(allowed, x.dim(), *place)
+            if name != "grandparents":
+                possible = possible & _placed(inner, x.dim(), place[0], place[0] + 1)
+            if name != "siblings":
+                possible = possible & _placed(allowed, x.dim(), 0, 1)
+            alone = allowed & (node[:, None] == 0) if name != "siblings" else torch.zeros_like(allowed)
             bad = ~(x.detach() < torch.inf)  # shows, wherever it is
             x = torch.where(MASKS[name](self.lengths, N) & (possible | bad), bounded(x), -torch.inf)
-            top = torch.where(alone, 0.0, x.detach().amax(axis))
-            pairs.append(x - torch.where(top.isneginf(), 0.0, top).unsqueeze(axis))
+            top = torch.where(alone, 0.0, x.detach().amax(axes))
+            pairs.append(x - _placed(torch.where(top.isneginf(), 0.0, top), x.dim(), *place))
             top, common = arcs_less_greatest(top, self.single_root)
             arcs = arcs + top
             shared.append(common)
         return arcs, pairs, torch.cat(shared, 1)
 
 
+def _placed(x: Tensor, dims: int, first: int, second: int) -> Tensor:
+    """x [B, N, N] of two nodes as it stands beside scores of so many dimensions, given the nodes' places in these."""
+    shape = [1] * (dims - 1)
+    shape[first], shape[second] = x.shape[1:]
+    return x.reshape(len(x), *shape)
+
+
 def _as_pairs(
     pairs: Tensor | Dense | None, name: str, arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], validates: bool
-) -> Float[Tensor, "B N N N"] | None:
+) -> Float[Tensor, " B *nodes"] | None:
     """Scores of pairs as a tensor that fits the arcs."""
     if pairs is None:
         return None
@@ -195,8 +220,9 @@ def _as_pairs(
         raise ValueError(f"{name} must be parts of kind {name!r}, got {kind!r}")
     found = as_scores(pairs.dense() if hasattr(pairs, "dense") else pairs, name)
     B, N = arcs.shape[:2]
-    if found.shape != (B, N, N, N):
-        raise ValueError(f"{name} must have shape {[B, N, N, N]} to fit arcs, got {list(found.shape)}")
+    wanted = [B, *[N] * (SecondOrderTrees.parts[name] - 1)]
+    if list(found.shape) != wanted:
+        raise ValueError(f"{name} must have shape {wanted} to fit arcs, got {list(found.shape)}")
     if found.device != arcs.device:
         raise ValueError(f"{name} must be on {arcs.device} like arcs, got {found.device}")
     given = lengths if isinstance(pairs, Tensor) else getattr(pairs, "lengths", lengths)

@@ -253,7 +253,7 @@ class Parser(Model[Vocabulary, nn.Module]):
             if not len(rows):
                 break
             some = scored.scores.take(rows)
-            parts: dict[str, Any] = {"siblings": some.siblings, "grandparents": some.grandparents}
+            parts: dict[str, Any] = {kind: getattr(some, kind) for kind in some.kinds}
             head = torch.arange(N, device=rows.device)[:, None].expand(len(rows), N, N)
             allowed = self._allowed(scored.all_labels(rows), head).double()
             less = allowed - allowed.amax(-1, keepdim=True)  # what a label falls short of the arc's best

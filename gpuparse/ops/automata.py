@@ -146,6 +146,31 @@ def automata(
     return Stars(*run(*given, *old))
 
 
+def third_order_automata(
+    down: Float[Tensor, "B N N"],
+    up: Float[Tensor, "B N N"],
+    under: Float[Tensor, "B N N N N"],
+    lengths: Int64[Tensor, " B"],
+    *,
+    single_root: bool = False,
+) -> Stars:
+    """The best star of every node where siblings' scores depend on the node's head: ``under`` at [g, p, s, m], in which
+    grandparents are already; what stands at [0, 0, s, m] is of the root's children. As ``automata`` in all else; it is
+    asked about every head g by itself, side by side: O(n^4) in all."""
+    B, N = down.shape[:2]
+    node = torch.arange(N, device=down.device)
+    only = torch.where((node[:, None] == node)[..., None], up[:, None], -torch.inf)  # [B, g, g', p]
+    every = down[:, None].expand(B, N, N, N)
+    flat, each = (B * N, N, N), lengths.repeat_interleave(N)
+    pairs = under.reshape(*flat, N)
+    stars = automata(every.reshape(flat), only.reshape(flat), pairs, None, each, single_root=single_root)
+    values = stars.values.view(B, N, N)
+    best, g = values.max(1)  # of equal ones the first
+    children = stars.children.view(B, N, N, N).gather(1, g[:, None, :, None].expand(B, 1, N, N))[:, 0]
+    heads = stars.heads.view(B, N, N).gather(1, g[:, None])[:, 0]
+    return Stars(children, heads, best)
+
+
 def _check(
     down: Tensor, up: Tensor | None, siblings: Tensor | None, grandparents: Tensor | None, lengths: Tensor
 ) -> None:

@@ -1,8 +1,11 @@
-"""Projective trees with scores of siblings, of grandparents, or of both: a structure is heads [B, N]."""
+"""Projective trees with scores of siblings, of grandparents, or of both, and of both together: a structure is heads
+[B, N]."""
 
 from __future__ import annotations
 
-from jaxtyping import Int
+from typing import Any
+
+from jaxtyping import Float64, Int
 from torch import Tensor
 
 from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
@@ -55,6 +58,13 @@ def _grand_spans(N: int, both_ways: bool) -> int:
     return (8 if both_ways else 6) * cube + 22 * 8 * (lines + 1) + 8
 
 
+def _third_room(task: KernelTask) -> Room:
+    """What GrandInside and GrandOutside take with a weight for each head of siblings' head."""
+    _, N = task.sizes
+    grid, quads = N * (N + 1) // 2 * _row(N), (N - 1) * N * (N + 1) // 6 * _row(N)
+    return _room(task, N * N, (10 if task.both_ways else 7) * grid + 2 * quads + (2 * N + 1) * _row(N))
+
+
 def _room(task: KernelTask, nodes: int, numbers: int) -> Room:
     _, N = task.sizes
     doubles = task.planes * numbers
@@ -76,10 +86,46 @@ SECOND_ORDER = Family(
     ),
 )
 
-log_partition = SECOND_ORDER.log_partition
-marginals = SECOND_ORDER.marginals
-argmax = SECOND_ORDER.argmax
-sample = SECOND_ORDER.sample
+THIRD_ORDER = Family(
+    name="third_order",
+    scores={"arcs": "B N N", "siblings?": "B N N N", "grandparents?": "B N N N", "grandsiblings": "B N N N N"},
+    inputs=SECOND_ORDER.inputs,
+    sizes=SECOND_ORDER.sizes,
+    structure=SECOND_ORDER.structure,
+    plain=SECOND_ORDER.plain,
+    kernels=[Kernels(_third_room, "third_order", argmax="third_order_argmax", sample="third_order_sample")],
+    orders=0,
+)
+
+
+def _family(scores: Scores) -> tuple[Family, Scores]:
+    """That which takes the scores, and what it takes of them."""
+    every = plain.all_kinds(scores)
+    return (SECOND_ORDER, every[:3]) if every[3] is None else (THIRD_ORDER, every)
+
+
+def log_partition(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool) -> Float64[Tensor, " B"]:
+    """As ``Family.log_partition``."""
+    family, given = _family(scores)
+    return family.log_partition(given, lengths, single_root)
+
+
+def marginals(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool) -> tuple[Any, ...]:
+    """As ``Family.marginals``."""
+    family, given = _family(scores)
+    return family.marginals(given, lengths, single_root)
+
+
+def argmax(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool) -> Int[Tensor, "B N"]:
+    """As ``Family.argmax``."""
+    family, given = _family(scores)
+    return family.argmax(given, lengths, single_root)
+
+
+def sample(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool, num: int) -> Int[Tensor, "num B N"]:
+    """As ``Family.sample``."""
+    family, given = _family(scores)
+    return family.sample(given, lengths, single_root, num)
 
 
 def topk(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool, k: int) -> Int[Tensor, "k B N"]:

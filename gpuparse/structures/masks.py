@@ -36,6 +36,11 @@ def grandparent_mask(lengths: Int64[Tensor, " B"], nodes: int) -> Bool[Tensor, "
     return (outside & (h >= 1)) & (g <= lengths[:, None, None, None]) & arc_mask(lengths, nodes)[:, None]
 
 
+def grandsibling_mask(lengths: Int64[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N N N"]:
+    """True at (g, h, s, m) that a projective tree can have: (h, s, m) are siblings and (g, h, m) grandparents."""
+    return sibling_mask(lengths, nodes)[:, None] & grandparent_mask(lengths, nodes)[:, :, :, None]
+
+
 def previous_sibling(head: Int64[Tensor, "*S N"], word: Bool[Tensor, "*S N"]) -> Int64[Tensor, "*S N"]:
     """For each word m the child of its head next before it, going outward on its side; the head if m is the first."""
     nodes = head.shape[-1]

@@ -140,15 +140,14 @@ class GradientLearner(Descent[Batch]):
         with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
             scored = self.model(batch)
             labels = label_loss(scored.label_scores(batch.heads), batch.labels).sum() / words
-            made = [scored.scores.arcs, *(parts.dense() for parts in scored.scores.parts)]
+            given = {"arcs": scored.scores.arcs, **scored.scores.tensors()}
         clock = Stopwatch(device)
-        cut = [each.detach().requires_grad_() for each in made]
-        parts = dict(zip(scored.scores.second_order, cut[1:], strict=True))
-        scores = Scores(cut[0], batch.lengths, **parts, validate_args=False)
+        cut = {name: each.detach().requires_grad_() for name, each in given.items()}
+        scores = Scores(**cut, lengths=batch.lengths, validate_args=False)
         trees = self.objective(scores, batch.heads).sum() / words
-        gradients = torch.autograd.grad(trees, cut)
+        gradients = torch.autograd.grad(trees, list(cut.values()))
         clock.stop()
-        torch.autograd.backward([*made, labels], [*gradients, None])
+        torch.autograd.backward([*given.values(), labels], [*gradients, None])
         return (trees.detach() + labels.detach()).double(), clock
 
 

@@ -57,7 +57,7 @@ def augmented(
 ) -> Scores:
     """The scores, with ``margin`` more for every wrong head."""
     cost = torch.full_like(scores.arcs, margin).scatter_(1, heads.clamp(min=0)[:, None], 0.0)
-    parts: dict[str, Any] = {"siblings": scores.siblings, "grandparents": scores.grandparents}
+    parts: dict[str, Any] = {kind: getattr(scores, kind) for kind in scores.kinds}
     return Scores(scores.arcs + cost, scores.lengths, **parts, validate_args=validate_args)
 
 

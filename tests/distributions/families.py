@@ -17,13 +17,13 @@ from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.ops.backend import choose
-from gpuparse.structures.masks import grandparent_mask, sibling_mask
+from gpuparse.structures.masks import grandparent_mask, grandsibling_mask, sibling_mask
 from tests.distributions.numeric import F64, INF, NAN, NEG_INF, generator
 from tests.oracle import all_chains, all_trees, never_read
 
 Parts = dict[str, list[tuple[int, ...]]]
 DIMENSIONS = {"arcs": 3, "siblings": 4, "grandparents": 4, "unary": 3, "transitions": 4, "trigrams": 4}
-DIMENSIONS |= {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
+DIMENSIONS |= {"grandsiblings": 5, "tags": 3, "rules": 2, "roots": 2, "spans": 4}
 """Of scores that each sentence has its own of; others have fewer."""
 
 
@@ -43,10 +43,10 @@ def plainly() -> Iterator[None]:
 
 
 def trees_of(n: int, *, single_root: bool, projective: bool) -> list[tuple[Any, Parts]]:
-    """Heads, arcs (h, m), siblings (h, s, m) and grandparents (g, h, m)."""
+    """Heads, arcs (h, m), siblings (h, s, m), grandparents (g, h, m) and grandsiblings (g, h, s, m)."""
     found = []
     for heads in all_trees(n, single_root=single_root, projective=projective).tolist():
-        parts: Parts = {"arcs": [], "siblings": [], "grandparents": []}
+        parts: Parts = {"arcs": [], "siblings": [], "grandparents": [], "grandsiblings": []}
         for m in range(1, n + 1):
             h = heads[m]
             inner = range(h + 1, m) if h < m else range(h - 1, m, -1)  # outward from the head
@@ -55,6 +55,7 @@ def trees_of(n: int, *, single_root: bool, projective: bool) -> list[tuple[Any, 
             parts["siblings"].append((h, before[-1] if before else h, m))
             if h > 0:
                 parts["grandparents"].append((heads[h], h, m))
+                parts["grandsiblings"].append((heads[h], *parts["siblings"][-1]))
         found.append((heads, parts))
     return found
 
@@ -272,9 +273,9 @@ def _trees(kind: Any, single_root: bool, projective: bool, *pairs: str) -> Famil
 
     def shapes(batch: int, words: int) -> dict[str, tuple[int, ...]]:
         N = words + 1
-        return {"arcs": (batch, N, N), **{name: (batch, N, N, N) for name in pairs}}
+        return {"arcs": (batch, N, N), **{name: (batch, *[N] * (DIMENSIONS[name] - 1)) for name in pairs}}
 
-    masks = {"siblings": sibling_mask, "grandparents": grandparent_mask}
+    masks = {"siblings": sibling_mask, "grandparents": grandparent_mask, "grandsiblings": grandsibling_mask}
     read = {"arcs": _arcs, **{name: (lambda k, x, mask=masks[name]: mask(k, x.shape[1])) for name in pairs}}
     return Family(make, shapes, lambda n: trees_of(n, single_root=single_root, projective=projective), read)
 
@@ -343,6 +344,8 @@ FAMILIES: dict[str, Family] = {
     "grandparents": _trees(gp.SecondOrderTrees, True, True, "grandparents"),
     "grandparents, many roots": _trees(gp.SecondOrderTrees, False, True, "grandparents"),
     "siblings and grandparents": _trees(gp.SecondOrderTrees, True, True, "siblings", "grandparents"),
+    "grandsiblings": _trees(gp.SecondOrderTrees, True, True, "siblings", "grandparents", "grandsiblings"),
+    "grandsiblings, many roots": _trees(gp.SecondOrderTrees, False, True, "grandsiblings"),
     "tags": _chains(gp.TagChains, 3),
     "tags, own transitions": _chains(gp.TagChains, 3, own=True),
     "trigrams": _chains(gp.TrigramChains, 2),

@@ -70,7 +70,9 @@ def test_decoding(name: str, dtype: torch.dtype, schedule: str) -> None:
         assert (best[1:, 3] == -1).all() and (best[0, 3, 1] == 0).all()
 
 
-@pytest.mark.parametrize(("words", "names"), [(40, SMALL), (16, ("siblings", "grandsiblings")), (70, ("lexical",))])
+@pytest.mark.parametrize(
+    ("words", "names"), [(40, SMALL), (16, ("siblings", "grandsiblings", "third order")), (70, ("lexical",))]
+)
 def test_more_cells_than_lanes(words: int, names: tuple[str, ...]) -> None:
     """Rows of more places than a block has threads, so that each takes several; bits in two words of memory."""
     for name in names:
@@ -91,7 +93,9 @@ def test_more_symbols_than_lanes(schedule: str) -> None:
 
 
 @SCHEDULED
-@pytest.mark.parametrize("name", ("siblings", "grandparents", "grandsiblings", "cky, spans", "lexical, own rules"))
+@pytest.mark.parametrize(
+    "name", ("siblings", "grandparents", "grandsiblings", "third order", "cky, spans", "lexical, own rules")
+)
 def test_bad_scores_are_poison(name: str, schedule: str) -> None:
     """Each kind of them: all of its sentence is NaN, or -1, and of all that share it."""
     for which, x in enumerate(example(name).scores):

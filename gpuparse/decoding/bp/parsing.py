@@ -32,6 +32,7 @@ def factors_of(
 ) -> list[Factors]:
     """TREE or PTREE, LINK, and for the parts that there are GRAND and CHILDSEQ. Labels are left out. Where heads are
     variables, the tree comes last: so that beliefs are those of trees, if one family sends after the other."""
+    scores.check_pairs("belief propagation")
     tree = (ProjectiveTree if projective else Tree)(single_root=single_root)
     factors: list[Factors] = [Link(scores.arcs)]
     if scores.grandparents is not None:

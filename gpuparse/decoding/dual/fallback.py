@@ -49,14 +49,14 @@ def decompose(
 
     Args:
         possible: which sentences have a tree by their arcs.
-        fallback: hand it to parse, price and cut on the CPU, if there are no siblings.
+        fallback: hand it to parse, price and cut on the CPU, if there are grandparents alone.
         exact: go on by branch and bound until the best tree is proven, or for so many nodes or seconds.
         proof: say what the bounds follow from.
 
     A bound of -inf: there is no tree.
     """
     until = time.monotonic() + time_limit
-    fallback = fallback and scores.siblings is None
+    fallback = fallback and scores.kinds == ("grandparents",)
     if iterations is None:
         iterations = FEW if fallback else MANY
     whole = Whole.of(scores)

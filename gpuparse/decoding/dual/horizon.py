@@ -23,7 +23,7 @@ from gpuparse.decoding.dual.oracles import HeadAutomata
 from gpuparse.decoding.dual.parsing import as_pairs
 from gpuparse.decoding.dual.priced import PricedParts, Triples
 from gpuparse.decoding.ilp.second_order import upper_bound
-from gpuparse.decoding.parts import Kind, count_triples
+from gpuparse.decoding.parts import Kind, count_triples, legal_quadruples, most_of_each_arc
 from gpuparse.decoding.proofs import NEVER, ProofLeaf, path_of
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
@@ -60,9 +60,16 @@ class Whole:
         arcs = scores.fold_labels().arcs.detach().double()
         lengths, pairs = scores.lengths, dict(zip(scores.second_order, scores.parts, strict=True))
         read = arc_mask(lengths, arcs.shape[1])
-        given: dict[str, Any] = {kind: as_pairs(parts, arcs, lengths) for kind, parts in pairs.items()}
-        made = Scores(arcs, lengths, **given, validate_args=False)
+        third = scores.grandsiblings
+        if third is not None:
+            third = torch.where(legal_quadruples(lengths, arcs.shape[1]), third.detach().double(), 0.0)
+        given: dict[str, Any] = {
+            kind: as_pairs(parts, arcs, lengths, priced=third is None) for kind, parts in pairs.items()
+        }
+        made = Scores(arcs, lengths, **given, grandsiblings=third, validate_args=False)
         over: dict[str, Tensor] = {parts.kind: upper_bound(parts) for parts in made.parts}
+        if third is not None:
+            over["grandsiblings"] = most_of_each_arc(third, lengths)
         total = torch.where(read, sum(over.values(), arcs), -torch.inf)
         best, top = (_finite(x.amax(1)) for x in (total, torch.where(read, arcs, -torch.inf)))
         return cls(made, over, total - best[:, None], best, top)
@@ -74,6 +81,8 @@ class Whole:
             parts.kind: parts.take(rows) if isinstance(parts, PricedParts) else parts.dense()[rows]
             for parts in scores.parts
         }
+        if scores.grandsiblings is not None:
+            pairs["grandsiblings"] = scores.grandsiblings[rows]
         some = Scores(scores.arcs[rows], scores.lengths[rows], **pairs, validate_args=False)
         over = {kind: x[rows] for kind, x in self.over.items()}
         return Whole(some, over, self.total[rows], self.best[rows], self.top[rows])
@@ -84,7 +93,7 @@ class Whole:
         each = [
             x.counted if isinstance(x, PricedParts) else count_triples(x.kind, x.lengths) for x in self.scores.parts
         ]
-        return torch.stack(each).sum(0)
+        return sum(each, torch.zeros_like(self.scores.lengths))
 
     def first_trees(self, single_root: bool) -> tuple[Int64[Tensor, "B N"], Each]:
         """The better of the best trees by arcs alone, and were every arc's pairs the best; and its score."""
@@ -131,6 +140,11 @@ class Whole:
             if isinstance(parts, PricedParts):
                 exact = torch.where(cube == parts.known, found, -torch.inf)
                 pairs[parts.kind] = PricedParts(parts, found, exact)
+        if (third := scores.grandsiblings) is not None:
+            away = self.over["grandsiblings"][:, None, :, None] - third
+            far = away > at[..., None, None]
+            beyond = torch.minimum(beyond, _nearest(away, far))
+            pairs["grandsiblings"] = _ldexp(third.masked_fill(far, -torch.inf), power)
         near = Near(
             self, Scores(_ldexp(arcs, power), scores.lengths, **pairs, validate_args=False), horizon, power, beyond
         )

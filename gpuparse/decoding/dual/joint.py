@@ -120,7 +120,7 @@ def constituents_and_dependencies(
         raise ValueError(f"scores must be gpuparse.Scores, got {type(scores).__name__}; use Scores(arcs, lengths)")
     if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
         raise ValueError(f"weight must be a number from 0 on, got {weight!r}")
-    lengths, grammar = scores.lengths, grammar.to(torch.float64)
+    lengths, grammar = scores.check_pairs("constituents_and_dependencies").lengths, grammar.to(torch.float64)
     checked = LexicalizedTrees(grammar, tags.detach().double(), arcs.detach().double(), lengths)
     whole = Lexicalized(grammar, checked.tags, checked.arcs, lengths)
     own = scaled(scores.fold_labels().arcs.detach().double(), weight)

@@ -18,7 +18,7 @@ from gpuparse.decoding.dual.agreement import Found
 from gpuparse.decoding.dual.priced import Pairs, PricedParts, hoped, price_stars
 from gpuparse.distributions import SecondOrderTrees, TrigramChains
 from gpuparse.ops import EISNER, MATRIX_TREE
-from gpuparse.ops.automata import automata
+from gpuparse.ops.automata import automata, third_order_automata
 from gpuparse.structures.masks import word_mask
 from gpuparse.structures.trees import tree_scores
 
@@ -134,6 +134,8 @@ class HeadAutomata(OfTensors):
         arcs: scores [B, N, N] of children.
         siblings, grandparents: scores [B, N, N, N], or parts that are priced: what the best stars have of them is
             scored, which waits for the device.
+        under: scores [B, N, N, N, N] of grandsiblings, with siblings and grandparents in them, which are then not
+            given: O(n^4) as well.
 
     Example:
         >>> import torch
@@ -150,24 +152,32 @@ class HeadAutomata(OfTensors):
     grandparents: Pairs = None
     single_root: bool = True
     up: Float64[Tensor, "B N N"] | None = None
+    under: Float64[Tensor, "B N N N N"] | None = None
+
+    @property
+    def _choose_heads(self) -> bool:
+        return self.grandparents is not None or self.under is not None
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        names = ("arcs",) if self.grandparents is None else ("arcs", "heads")
+        names = ("arcs", "heads") if self._choose_heads else ("arcs",)
         return dict.fromkeys(names, tuple(self.arcs.shape))
 
     def best(self, penalties: Mapping[str, Tensor]) -> Found:
         down, up = self.arcs, self.up
         if "arcs" in penalties:
             down = down + penalties["arcs"]
-        if self.grandparents is not None:
+        if self._choose_heads:
             up = torch.zeros_like(down) if up is None else up
             up = up + penalties["heads"] if "heads" in penalties else up
-        pairs = self.siblings, self.grandparents
-        given = hoped(self.siblings), hoped(self.grandparents), self.lengths
-        found = price_stars(lambda: automata(down, up, *given, single_root=self.single_root), pairs)
+        if up is not None and self.under is not None:
+            found = third_order_automata(down, up, self.under, self.lengths, single_root=self.single_root)
+        else:
+            pairs = self.siblings, self.grandparents
+            given = hoped(self.siblings), hoped(self.grandparents), self.lengths
+            found = price_stars(lambda: automata(down, up, *given, single_root=self.single_root), pairs)
         indicators = {"arcs": found.children.double()}
-        if self.grandparents is not None:
+        if self._choose_heads:
             indicators["heads"] = arc_indicators(found.heads)
         return Found(found.values.sum(-1), indicators)
 

@@ -15,7 +15,7 @@ from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata, TreeOracle
 from gpuparse.decoding.dual.priced import PricedParts, Used, hoped, known
 from gpuparse.decoding.dual.steps import Step
-from gpuparse.decoding.parts import Parts, legal_triples
+from gpuparse.decoding.parts import Parts, legal_quadruples, legal_triples
 from gpuparse.decoding.scores import Scores
 from gpuparse.ops import MATRIX_TREE
 from gpuparse.ops.automata import Before, Stars, automata
@@ -38,6 +38,7 @@ def second_order(
     keep: bool = False,
 ) -> DualDecomposition:
     """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
+    With grandsiblings, too: then all pairs are scored.
 
     Args:
         scores: of arcs and pairs; of labels the best of each arc counts.
@@ -53,22 +54,32 @@ def second_order(
         tensor([[-1,  0,  1,  2]])
     """
     arcs, lengths = scores.fold_labels().arcs.detach().double(), scores.lengths
-    siblings, grandparents = (
-        None if parts is None else as_pairs(parts, arcs, lengths) for parts in (scores.siblings, scores.grandparents)
-    )
-    names = ("arcs",) if grandparents is None else ("arcs", "heads")
+    third = scores.grandsiblings
+    names = ("arcs",) if scores.grandparents is None and third is None else ("arcs", "heads")
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
     trees = TreeOracle(scaled(arcs, 1 - share), lengths, single_root=single_root, names=names)
-    stars = HeadAutomata(scaled(arcs, share), lengths, siblings, grandparents, single_root)
-    detached = Scores(arcs, lengths, siblings=siblings, grandparents=grandparents, validate_args=False)
+    siblings, grandparents = (
+        None if parts is None else as_pairs(parts, arcs, lengths, priced=third is None)
+        for parts in (scores.siblings, scores.grandparents)
+    )
+    own = scaled(arcs, share)
+    if third is None:
+        stars = HeadAutomata(own, lengths, siblings, grandparents, single_root)
+    else:
+        assert not isinstance(siblings, PricedParts) and not isinstance(grandparents, PricedParts)
+        under = _under(third.detach(), siblings, grandparents, lengths)
+        stars = HeadAutomata(own, lengths, single_root=single_root, under=under)
+    pairs: dict[str, Any] = {"siblings": siblings, "grandparents": grandparents, "grandsiblings": third}
+    detached = Scores(arcs, lengths, **pairs, validate_args=False)
 
     def primal(found: Sequence[Found], rows: Int64[Tensor, " K"]) -> tuple[Structures, Float64[Tensor, " K"]]:
         heads = found[0].structures["heads"]
         return {"heads": heads}, detached.take(rows).total(heads)
 
     options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": rounding, "keep": keep}
-    return DualDecomposition([trees, stars], primal=primal, together=TreesAndStars(trees, stars, arcs), **options)
+    together = TreesAndStars(trees, stars, arcs) if third is None else None
+    return DualDecomposition([trees, stars], primal=primal, together=together, **options)
 
 
 @dataclass
@@ -146,18 +157,32 @@ class TreesAndStars:
         return TreesAndStars(self.trees.take(rows), self.stars.take(rows), self.arcs[rows])
 
 
+def _under(
+    grandsiblings: Tensor, siblings: Tensor | None, grandparents: Tensor | None, lengths: Tensor
+) -> Float64[Tensor, "B N N N N"]:
+    """Grandsiblings [g, h, s, m] with the siblings and grandparents that go with them; siblings of the root's children
+    at [0, 0, s, m]. 0 where there is none."""
+    found = torch.where(legal_quadruples(lengths, grandsiblings.shape[1]), grandsiblings.double(), 0.0)
+    if siblings is not None:
+        found += siblings[:, None]
+    if grandparents is not None:
+        found += grandparents[:, :, :, None]
+    return found
+
+
 def scaled(scores: Tensor, by: float) -> Tensor:
     """Scores times a number; what is forbidden stays so."""
     return torch.where(scores.isneginf(), scores, by * scores)
 
 
 def as_pairs(
-    parts: Parts, arcs: Float64[Tensor, "B N N"], lengths: Int64[Tensor, " B"]
+    parts: Parts, arcs: Float64[Tensor, "B N N"], lengths: Int64[Tensor, " B"], *, priced: bool = True
 ) -> Float64[Tensor, "B N N N"] | PricedParts:
-    """Scores of pairs as head automata take them; another device would be waited for to score some of them."""
-    if isinstance(parts, PricedParts):
+    """Scores of pairs as head automata take them; another device would be waited for to score some of them.
+    ``priced``: whether that may be left for later."""
+    if priced and isinstance(parts, PricedParts):
         return parts
-    if parts.lazy and parts.device.type == "cpu":
+    if priced and parts.lazy and parts.device.type == "cpu":
         return PricedParts.of(parts, arcs.isneginf())
     return dense_parts(parts, lengths)
 

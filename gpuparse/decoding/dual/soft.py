@@ -183,8 +183,8 @@ def softly(
     """
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise ValueError(f"share must be a number from 0 to 1, got {share!r}")
-    arcs, lengths = scores.fold_labels().arcs.double(), scores.lengths
-    pairs = {kind: getattr(scores, kind).dense().double() for kind in scores.second_order}
+    arcs, lengths = scores.check_pairs("softly").fold_labels().arcs.double(), scores.lengths
+    pairs = {kind: x.double() for kind, x in scores.tensors().items()}
     rest = SoftTrees(scaled(arcs, 1 - share), lengths, single_root=single_root)
     if pairs:
         other: SoftOracle = SoftSecondOrder(scaled(arcs, share), lengths, **pairs, single_root=single_root)

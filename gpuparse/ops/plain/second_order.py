@@ -1,10 +1,11 @@
 """Projective trees with scores of pairs of arcs, by diagonals, over any sum: O(n^3), with grandparents O(n^4).
 
-Siblings: Eisner (1996). Grandparents, with or without siblings: model 1 of Koo & Collins (2010). Spans go from node i
-to node i + d. R and L are complete spans headed at their left and right end, P and Q incomplete ones, ended by the arc
-i -> i+d and i+d -> i, X what lies between two children in a row of the same head. With grandparents every span has one
-entry for each head of its own head (X: for the head of both ends), else just one. An entry whose index lies in the span
-means nothing and is never read. The root's own head is node 0.
+Siblings: Eisner (1996). Grandparents, with or without siblings, and grandsiblings: model 1 of Koo & Collins (2010), in
+which siblings' scores depend on the head of their head. Spans go from node i to node i + d. R and L are complete spans
+headed at their left and right end, P and Q incomplete ones, ended by the arc i -> i+d and i+d -> i, X what lies between
+two children in a row of the same head. With grandparents every span has one entry for each head of its own head (X: for
+the head of both ends), else just one. An entry whose index lies in the span means nothing and is never read. The root's
+own head is node 0.
 
 Charts [B, i, t, G] are kept by start (widths ascending in t) or by end (descending), as in plain/eisner.py.
 """
@@ -19,33 +20,53 @@ from torch import Tensor
 
 from gpuparse.ops.plain import generic
 from gpuparse.ops.plain.semiring import NEG_INF, clean, logsumexp, maximum
-from gpuparse.structures.masks import arc_mask, grandparent_mask, previous_sibling, sibling_mask, word_mask
+from gpuparse.structures.masks import (
+    arc_mask,
+    grandparent_mask,
+    grandsibling_mask,
+    previous_sibling,
+    sibling_mask,
+    word_mask,
+)
 
-Scores = tuple[Tensor, Tensor | None, Tensor | None]
-"""arcs [B, N, N] (h, m), siblings [B, N, N, N] (h, s, m) and grandparents [B, N, N, N] (g, h, m), if there are any."""
+Kinds = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+Scores = tuple[Tensor, Tensor | None, Tensor | None] | Kinds
+"""arcs [B, N, N] (h, m), siblings [B, N, N, N] (h, s, m), grandparents [B, N, N, N] (g, h, m) and, if they are named,
+grandsiblings [B, N, N, N, N] (g, h, s, m); those that there are."""
+
+
+def all_kinds(scores: Scores) -> Kinds:
+    """All four of them."""
+    arcs, siblings, grandparents, *more = scores
+    return arcs, siblings, grandparents, more[0] if more else None
 
 
 def _prepare(
     scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool
-) -> tuple[Float[Tensor, "B G N N"], Float[Tensor, "B N N N"] | None, Float[Tensor, " B"]]:
-    """Scores of arcs under each grandparent [g, h, m], of siblings (h, s, m), -inf where they are not read; the sum of
-    the shifts: each word's best total is 0, which keeps digits."""
-    arcs, siblings, grandparents = scores
+) -> tuple[Float[Tensor, "B G N N"], Float[Tensor, "B G N N N"] | None, Float[Tensor, " B"]]:
+    """Scores of arcs under each grandparent [g, h, m], of siblings (g, h, s, m), -inf where they are not read; the sum
+    of the shifts: each word's best total is 0, which keeps digits."""
+    arcs, siblings, grandparents, grandsiblings = all_kinds(scores)
     nodes = arcs.shape[-1]
     w = clean(arcs, lengths)[:, None]
-    if grandparents is not None:
+    if grandparents is not None or grandsiblings is not None:
         read = grandparent_mask(lengths, nodes)
         root = torch.zeros_like(read)
         root[:, 0, 0] = True  # a word under the root has no grandparent, and one entry
-        w = w + torch.where(read, grandparents.double(), torch.where(root, 0.0, NEG_INF))
+        above = 0.0 if grandparents is None else grandparents.double()
+        w = w + torch.where(read, above, torch.where(root, 0.0, NEG_INF))
     top = w.detach().amax(1)
     beside = None
-    if siblings is not None:
+    if siblings is not None or grandsiblings is not None:
         read = sibling_mask(lengths, nodes)
         if single_root:
             read[:, 0, 1:] = False
-        beside = torch.where(read, siblings.double(), NEG_INF)
-        top = top + beside.detach().amax(2)
+        beside = torch.where(read, 0.0 if siblings is None else siblings.double(), NEG_INF)[:, None]
+        if grandsiblings is not None:
+            under_root = (torch.arange(nodes, device=arcs.device) == 0)[:, None, None]
+            unread = torch.where(under_root, 0.0, NEG_INF)
+            beside = beside + torch.where(grandsibling_mask(lengths, nodes), grandsiblings.double(), unread)
+        top = top + beside.detach().amax((1, 3))
     c = top.amax(1)
     c = torch.where(c == NEG_INF, 0.0, c)
     return w - c[:, None, None, :], beside, c.sum(1)
@@ -66,7 +87,7 @@ def _inside(
     def pairs(h: Tensor, s: Tensor, m: Tensor) -> Tensor:
         """Scores of siblings in a row; without them, one child of the root if there is to be a single one."""
         if beside is not None:
-            return beside[:, h, s, m][..., None]
+            return beside[:, :, h, s, m].movedim(1, -1)
         return torch.where((h == 0) & (s > 0) & single_root, NEG_INF, 0.0).double()[None, ..., None]
 
     one = w.new_zeros(batch, nodes, 1, heads)
@@ -111,7 +132,7 @@ def log_partition(scores: Scores, lengths: Int64[Tensor, " B"], single_root: boo
 def masks(scores: Scores, lengths: Int64[Tensor, " B"]) -> list[Bool[Tensor, "*shape"] | None]:
     """True at the scores that are read."""
     nodes = scores[0].shape[-1]
-    kinds = zip(scores, (arc_mask, sibling_mask, grandparent_mask), strict=True)
+    kinds = zip(scores, (arc_mask, sibling_mask, grandparent_mask, grandsibling_mask), strict=False)
     return [None if x is None else mask(lengths, nodes) for x, mask in kinds]
 
 
@@ -132,8 +153,8 @@ def argmax(scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool) -> I
     arcs = scores[0]
     with torch.inference_mode(False), torch.enable_grad():
         x = arcs.detach().double().clone().requires_grad_()
-        rest = [None if s is None else s.detach().clone() for s in scores[1:]]
-        best = _inside((x, rest[0], rest[1]), lengths.clone(), single_root, maximum)
+        siblings, grandparents, both = (None if s is None else s.detach().clone() for s in all_kinds(scores)[1:])
+        best = _inside((x, siblings, grandparents, both), lengths.clone(), single_root, maximum)
         (used,) = generic._gradients(best, [x], False)
     read = word_mask(lengths, arcs.shape[-1]) & (best.detach() > NEG_INF)[:, None]
     return torch.where(read, used.argmax(1), -1)
@@ -154,24 +175,28 @@ def tree_scores(scores: Scores, heads: Int64[Tensor, "*S B N"], lengths: Int64[T
         picked = values.flatten(1).gather(1, flat).reshape(heads.shape[-2], *heads.shape[:-2], nodes).movedim(0, -2)
         return torch.where(used, picked, 0.0).sum(-1, dtype=torch.float64)
 
-    arcs, siblings, grandparents = scores
+    arcs, siblings, grandparents, grandsiblings = all_kinds(scores)
     total = part(arcs, word.expand_as(head), head, m)
+    above, under_word = head.gather(-1, head), word & (head >= 1)
     if siblings is not None:
         total = total + part(siblings, word.expand_as(head), head, previous_sibling(head, word), m)
     if grandparents is not None:
-        total = total + part(grandparents, word & (head >= 1), head.gather(-1, head), head, m)
+        total = total + part(grandparents, under_word, above, head, m)
+    if grandsiblings is not None:
+        total = total + part(grandsiblings, under_word, above, head, previous_sibling(head, word), m)
     return torch.where((word & (heads < 0)).any(-1), NEG_INF, total)
 
 
 @torch.no_grad()
 def sample(scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool, num: int) -> Int64[Tensor, "num B N"]:
     """Exact samples, heads [num, B, N], from torch's generator; -1 for a sentence without a tree."""
-    siblings, grandparents = (None if x is None else x.repeat(num, 1, 1, 1) for x in scores[1:])
+    first, *rest = all_kinds(scores)
+    siblings, grandparents, both = (None if x is None else x.repeat(num, *[1] * (x.dim() - 1)) for x in rest)
 
     def log_z(arcs: Tensor, lengths: Tensor, root: bool) -> Tensor:
-        return log_partition((arcs, siblings, grandparents), lengths, root)
+        return log_partition((arcs, siblings, grandparents, both), lengths, root)
 
-    return generic.sample(log_z, scores[0], lengths, single_root, num)
+    return generic.sample(log_z, first, lengths, single_root, num)
 
 
 Argmax = Callable[[Scores, Tensor, bool], Tensor]
@@ -181,12 +206,13 @@ def topk(
     argmax: Argmax, scores: Scores, lengths: Int64[Tensor, " B"], single_root: bool, k: int
 ) -> Int64[Tensor, "k B N"]:
     """The k best trees, heads [k, B, N], best first; -1 for ranks that do not exist."""
-    arcs, siblings, grandparents = scores
+    arcs, siblings, grandparents, grandsiblings = all_kinds(scores)
 
     def solve(forbidden: Bool[Tensor, "B q N N"]) -> tuple[Int64[Tensor, "B q N"], Float[Tensor, "B q"]]:
         # one set after the other, for the scores of pairs are many
         sets = [torch.where(barred, NEG_INF, arcs) for barred in forbidden.unbind(1)]
-        heads = torch.stack([argmax((x, siblings, grandparents), lengths, single_root) for x in sets])
+        rest = siblings, grandparents, grandsiblings
+        heads = torch.stack([argmax((x, *rest), lengths, single_root) for x in sets])
         return heads.transpose(0, 1), tree_scores(scores, heads, lengths).T
 
     return generic.lawler_murty(solve, lengths, arcs.shape[-1], k)
