@@ -200,8 +200,8 @@ def _bp(
 def _dd(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
     """A spanning tree and head automata that must agree, by dual decomposition, on the device; waits for it.
 
-    Where they do, the tree is proven best. What is left goes on by ``fallback`` to parse, price and cut, if there are
-    grandparents alone, and by ``exact`` to branch and bound.
+    Where they do, the tree is proven best. What is left goes on by ``fallback`` to parse, price and cut, and by
+    ``exact`` to branch and bound.
     """
 
     def solve(possible: Bool[Tensor, " B"]) -> Parse:
@@ -315,9 +315,9 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
             "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.decoding.dual", lambda value, _: check_step(value)),
             "exact": _EXACT,
-            "fallback": Option('hand what is left open to "ppc", if there are grandparents alone', as_flag),
+            "fallback": Option('hand what is left open to "ppc"', as_flag),
             "nodes": Option("of branch and bound, at most", _whole(0)),
-            "time_limit": Option("seconds, for branch and bound or the fallback", _seconds),
+            "time_limit": Option("seconds for each sentence", _seconds),
             "threads": _THREADS,
         },
     ),
