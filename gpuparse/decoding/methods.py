@@ -58,6 +58,7 @@ class Method:
     nonprojective: bool = True  # finds trees whose arcs may cross
     parts: tuple[Kind, ...] = ()  # kinds of pairs of arcs that it takes
     waits: bool = True  # looks at values, which waits for the device
+    exact: bool = False  # finds the best tree in any case
     options: Mapping[str, Option] = field(default_factory=dict)  # beyond those that every method has
 
 
@@ -75,7 +76,7 @@ def decode(
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
         method: one of those below, or "auto": the first of them that takes the scores and the options, "dd" with its
-            fallback.
+            fallback. ``exact`` is no option of those that are exact in any case, but "auto" takes it for them too.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         proof: say why certified answers are best, in ``Parse.proof``; see ``gpuparse.verify``. Waits for the device.
@@ -101,6 +102,8 @@ def decode(
     projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
     proof = as_flag(proof, "proof")
     chosen = _choose(scores, method, projective, options)
+    if method == "auto" and METHODS[chosen].exact and "exact" in options:
+        as_flag(options.pop("exact"), "exact")
     known = METHODS[chosen].options
     for name in options:
         if name not in known:
@@ -137,7 +140,7 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
                 f"no method finds {kind} trees under {parts}: those there are ({', '.join(trees)}) are first-order; "
                 + leave_out
             )
-        return next((name for name in able if set(options) <= set(METHODS[name].options)), able[0])
+        return next((name for name in able if _takes(METHODS[name], options)), able[0])
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {quoted(method)}")
     if projective and method not in trees:
@@ -147,6 +150,10 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
         takes = f"takes {' and '.join(METHODS[method].parts)}" if METHODS[method].parts else "is first-order"
         raise ValueError(f'method "{method}" {takes}, but scores have {parts}; {leave_out}')
     return method
+
+
+def _takes(method: Method, options: Collection[str]) -> bool:
+    return set(options) <= {*method.options, *(["exact"] if method.exact else [])}
 
 
 def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool) -> Parse:
@@ -291,6 +298,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         _mst,
         "maximum spanning arborescence: non-projective, first order, exact",
         waits=False,
+        exact=True,
     ),
     "eisner": Method(
         _eisner,
@@ -299,6 +307,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         nonprojective=False,
         parts=KINDS,
         waits=False,
+        exact=True,
         options={
             "pricing": Option(
                 'score pairs of arcs only where they could matter: True, which waits for the device, False, or "auto": '

@@ -223,10 +223,12 @@ class _DualSearch:
                 share -= 1
         if not chosen:
             return False
-        found = self._solve(chosen)
+        nodes = Counter(b for b, _ in chosen)
+        found = self._solve(chosen, nodes)
         if self.seconds is not None:
-            for b, count in Counter(b for b, _ in chosen).items():
-                self.seconds[b] -= (time.monotonic() - begun) * count / len(chosen)
+            taken = time.monotonic() - begun
+            for b, count in nodes.items():
+                self.seconds[b] -= taken * count / len(chosen)
         for row, (b, _) in enumerate(chosen):
             if float(found.score[row]) > float(self.score[b]):
                 self.score[b] = found.score[row]
@@ -247,7 +249,7 @@ class _DualSearch:
         row = torch.tensor([b], device=self.score.device)
         return bool(self.owner.is_best(self.score[own], torch.full_like(self.score[own], bound), self.size[own], row))
 
-    def _solve(self, chosen: Sequence[tuple[int, Node]]) -> Agreement:
+    def _solve(self, chosen: Sequence[tuple[int, Node]], nodes: Mapping[int, int]) -> Agreement:
         device = self.score.device
         rows = torch.tensor([b for b, _ in chosen], device=device)
         masks = {group: torch.stack([node.forbidden[group] for _, node in chosen]) for group in self.groups.names}
@@ -277,7 +279,9 @@ class _DualSearch:
             rounding=None if self.owner.rounding is None else self.owner.rounding.take(rows),
             keep=self.owner.keep,
         )
-        left = None if self.seconds is None else self.seconds[rows.cpu()].to(device)
+        left = None
+        if self.seconds is not None:
+            left = torch.stack([self.seconds[b] / nodes[b] for b, _ in chosen]).to(device)
         return again.run(begin, enough=self.score[rows], seconds=left)
 
     def result(self) -> tuple[Agreement, Int64[Tensor, " B"], dict[int, list[Branch]]]:
@@ -288,7 +292,8 @@ class _DualSearch:
             certified[b] = bool(self.score[b] > -torch.inf) and self._is_best(b, least)
             if certified[b]:
                 bound[b] = self.score[b]
-        found = replace(self.found, structures=self.structures, score=self.score, bound=bound, certified=certified)
+        knows = {"structures": self.structures, "score": self.score, "bound": bound, "certified": certified}
+        found = replace(self.found, **knows, seconds=None if self.seconds is None else self.seconds.to(bound.device))
         left = {b: [*those, *(node.branch for node in self.open[b])] for b, those in self.closed.items()}
         return found, self.solved.to(bound.device), left
 

@@ -29,7 +29,7 @@ from gpuparse.structures.masks import arc_mask, word_mask
 
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
 Scored = Float64[Tensor, " B"]
-NOT_PROVEN = "not proven: the limit of time or nodes"
+OUT_OF_TIME, NOT_PROVEN = "not proven: the time limit", "not proven: the limit of nodes"
 
 
 def decompose(
@@ -67,10 +67,10 @@ def decompose(
     while len(rows):
         near = whole.take(rows).within(horizon[rows], scaled=step is None)
         options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding(), "keep": proof}
+        options["cuts"] = not proof
         decomposition = second_order(near.scores, single_root=single_root, **options)
-        found = decomposition.run(stop_at=near.outgrown(), seconds=None if seconds is None else seconds[rows])
-        if seconds is not None and found.seconds is not None:
-            seconds[rows] = found.seconds
+        left = None if seconds is None else seconds[rows]
+        found = decomposition.run(near.first_penalties(), stop_at=near.outgrown(), seconds=left)
         value = torch.maximum(found.score, near.scores.total(known.heads[rows]))
         moved = near.next_horizon(value)
         # Where no tree was found it has to be known whether there is one.
@@ -82,6 +82,9 @@ def decompose(
             found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
             known.branches[rows] += solved
             moved = near.next_horizon(torch.maximum(found.score, value))
+        if seconds is not None and found.seconds is not None:
+            seconds[rows] = found.seconds
+            moved = torch.where(found.seconds > 0, moved, torch.nan)
         if fallback:
             known.promising[rows] = _promising(decomposition, replace(found, score=value))
         known.take(rows, found, near, decomposition)
@@ -104,8 +107,11 @@ def decompose(
         some.stats["scored"] = some.stats["scored"] + whole.scored[rest]
         return known.parse(scores, stats).put(rest, some)
     stats["branches"] = known.branches
-    open_ = left & (known.bound > -torch.inf) & exact
-    return known.parse(scores, stats, dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN))
+    open_ = left & (known.bound > -torch.inf)
+    late = torch.zeros_like(open_) if seconds is None else seconds <= 0
+    remarks = dict.fromkeys((open_ & exact).nonzero()[:, 0].tolist(), NOT_PROVEN)
+    remarks |= dict.fromkeys((open_ & late).nonzero()[:, 0].tolist(), OUT_OF_TIME)
+    return known.parse(scores, stats, remarks)
 
 
 @dataclass

@@ -111,7 +111,9 @@ class Multipliers:
         total, moved = (None, None) if self.rounding is None else (self.rounding.total, self.rounding.moved)
         given = said.indicators, said.values, said.score, total, moved, self.parts
         state = now["u"], now["sums"], now.get("least"), now["known"]
-        multipliers(*given, *state, self.better, self._line(), self.step, last)
+        line = self._line()
+        multipliers(*given, *state, self.better, line, self.step, last)
+        self.together.step(line)
         for name, x in said.structures.items():
             key, better = f"best {name}", self.better.view(-1, *[1] * (x.dim() - 1))
             now[key] = torch.where(better, x, now.get(key, -1))

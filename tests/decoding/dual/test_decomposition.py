@@ -53,10 +53,11 @@ def test_exact(parts: tuple[str, ...]) -> None:
     assert branched > 0
 
 
-def test_auto_is_the_chain() -> None:
+@kinds
+def test_auto_is_the_chain(parts: tuple[str, ...]) -> None:
     handed = 0
     for seed in range(6):
-        scores = instance(seed, strength=3.0)
+        scores = instance(seed, parts, strength=3.0)
         expected = best(scores)
         found = gp.decode(scores, exact=True, iterations=20)
         check_best(found, expected)
@@ -65,11 +66,12 @@ def test_auto_is_the_chain() -> None:
     assert handed > 0
 
 
-def test_promising_arcs() -> None:
+@kinds
+def test_promising_arcs(parts: tuple[str, ...]) -> None:
     """The best tree has no others, where a tree is known and nothing is proven; and they are not all arcs."""
     left = few = 0
     for seed in range(12):
-        scores = instance(seed, strength=2.0)
+        scores = instance(seed, parts, strength=2.0)
         made = second_order(scores, iterations=25)
         found = made.run()
         exact = gp.decode(scores, "ppc", exact=True)
