@@ -20,7 +20,7 @@ from torch import Tensor
 from gpuparse.decoding import exact
 from gpuparse.decoding.bp.options import as_share
 from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
-from gpuparse.decoding.dual.fallback import FEW, MANY, decompose
+from gpuparse.decoding.dual.fallback import FEW, MANY, NODES, SPLITS, decompose
 from gpuparse.decoding.dual.steps import check_step
 from gpuparse.decoding.ilp.batch import easy_trees, no_words, solve_batch, under_constraints
 from gpuparse.decoding.impossible import Bounds, without_impossible
@@ -321,11 +321,13 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         "dual decomposition (gpuparse.decoding.dual): non-projective, second order",
         parts=KINDS,
         options={
-            "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
+            "iterations": Option(f"at most; by default {MANY}; with a fallback {FEW}, none on a CPU", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.decoding.dual", lambda value, _: check_step(value)),
             "exact": _EXACT,
             "fallback": Option('hand what is left open to "ppc"', as_flag),
-            "nodes": Option("of branch and bound, at most", _whole(0)),
+            "nodes": Option(
+                f"of branch and bound; by default {NODES} if exact, else {SPLITS} on a CPU", _whole(0, True)
+            ),
             "time_limit": Option("seconds for each sentence", _seconds),
             "threads": _THREADS,
         },

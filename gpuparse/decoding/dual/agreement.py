@@ -170,9 +170,6 @@ class Together(Protocol):
     def look(self) -> None:
         """Called where sentences are looked at, which waits for the device: what else waits is done here."""
 
-    def step(self, line: Float64[Tensor, "3 K"]) -> None:
-        """Told of every step, after it: L(u), the best score so far and how far penalties went; NaN where all is done."""
-
     def take(self, rows: Rows) -> Together:
         """Those of some of these sentences."""
 
@@ -201,9 +198,6 @@ class OneByOne:
 
     def look(self) -> None:
         """Nothing is left for it."""
-
-    def step(self, line: Float64[Tensor, "3 K"]) -> None:
-        """Oracles know penalties only."""
 
     def take(self, rows: Rows) -> OneByOne:
         return replace(self, oracles=[oracle.take(rows) for oracle in self.oracles], rows=self.rows[rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,15 +22,19 @@ from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.parts import legal_triples
 from gpuparse.decoding.ppc.batch import parse_price_cut
+from gpuparse.decoding.ppc.rounding import REMARKS
 from gpuparse.decoding.ppc.work import Warm
 from gpuparse.decoding.proofs import ProofLeaf
 from gpuparse.decoding.scores import Scores
+from gpuparse.decoding.solver import Status
 from gpuparse.ops.automata import automata
 from gpuparse.structures.masks import arc_mask, word_mask
 
+HEADS = 4  # of each word that are handed over
+SPLITS, NODES = 20, 1000  # nodes of branch and bound, if nobody asks for more, and with ``exact``
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
 Scored = Float64[Tensor, " B"]
-OUT_OF_TIME, NOT_PROVEN = "not proven: the time limit", "not proven: the limit of nodes"
+OUT_OF_TIME, SOLVER, NOT_PROVEN = REMARKS[Status.STOPPED], REMARKS[Status.FAILED], "not proven: the limit of nodes"
 
 
 def decompose(
@@ -41,7 +46,7 @@ def decompose(
     iterations: int | None = None,
     exact: bool = False,
     fallback: bool = False,
-    nodes: int = 1000,
+    nodes: int | None = None,
     time_limit: float = math.inf,
     threads: int | None = None,
     proof: bool = False,
@@ -50,15 +55,32 @@ def decompose(
 
     Args:
         possible: which sentences have a tree by their arcs.
+        iterations: by default ``MANY``; with a fallback ``FEW``, or none where that is as near as this is, on a CPU.
         fallback: hand it to parse, price and cut on the CPU.
-        exact: go on by branch and bound until the best tree is proven, or for so many nodes.
+        exact: go on by branch and bound until the best tree is proven.
+        nodes: of branch and bound, at most; by default ``NODES`` with ``exact``, else ``SPLITS`` on a CPU.
         time_limit: seconds for each sentence; those of a batch that are solved together share the time.
         proof: say what the bounds follow from.
 
     A bound of -inf: there is no tree.
     """
+    wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
+    here = scores.arcs.device.type == "cpu"
+    if fallback and iterations is None and here:
+        begun = time.monotonic()
+        found = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
+        failed = torch.tensor([found.remarks.get(b) == SOLVER for b in range(len(possible))], dtype=torch.bool)
+        if exact and bool((failed & possible).any()):
+            rows = (failed & possible).nonzero()[:, 0]
+            limit = max(0.0, time_limit - (time.monotonic() - begun))
+            other = decompose(scores.take(rows), possible[rows], step=step, nodes=nodes, time_limit=limit, **wanted)
+            better = other.certified
+            found = found.put(rows[better], other.take(better.nonzero()[:, 0]))
+        return found
     if iterations is None:
         iterations = FEW if fallback else MANY
+    if nodes is None:
+        nodes = NODES if exact else SPLITS if here else 0
     whole = Whole.of(scores)
     known = _Known.of(whole, single_root)
     horizon = whole.first_horizon(known.score)
@@ -67,21 +89,22 @@ def decompose(
     while len(rows):
         near = whole.take(rows).within(horizon[rows], scaled=step is None)
         options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding(), "keep": proof}
-        options["cuts"] = not proof
         decomposition = second_order(near.scores, single_root=single_root, **options)
-        left = None if seconds is None else seconds[rows]
-        found = decomposition.run(near.first_penalties(), stop_at=near.outgrown(), seconds=left)
+        limits = None if seconds is None else seconds[rows]
+        found = decomposition.run(stop_at=near.outgrown(), seconds=limits)
         value = torch.maximum(found.score, near.scores.total(known.heads[rows]))
         moved = near.next_horizon(value)
-        # Where no tree was found it has to be known whether there is one.
         branches: dict[int, list[Branch]] = {}
-        go_on = ~found.certified & moved.isnan() & (exact | (value == -torch.inf))
-        if bool(go_on.any()) and not fallback:
-            stays = replace(found, certified=found.certified | ~go_on)
-            after, solved, branches = tighten(decomposition, stays, TREES, nodes=nodes, seconds=found.seconds)
-            found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
-            known.branches[rows] += solved
-            moved = near.next_horizon(torch.maximum(found.score, value))
+        open_, lost = ~found.certified & moved.isnan(), value == -torch.inf
+        # Where no tree was found it has to be known whether there is one.
+        for go_on, most in ((open_ & ~lost, nodes), (open_ & lost, max(nodes, NODES))):
+            if not fallback and most and bool(go_on.any()):
+                stays = replace(found, certified=found.certified | ~go_on)
+                after, solved, some = tighten(decomposition, stays, TREES, nodes=most, seconds=found.seconds)
+                found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
+                branches |= some
+                known.branches[rows] += solved
+                moved = near.next_horizon(torch.maximum(found.score, value))
         if seconds is not None and found.seconds is not None:
             seconds[rows] = found.seconds
             moved = torch.where(found.seconds > 0, moved, torch.nan)
@@ -99,19 +122,23 @@ def decompose(
         rest = left.nonzero()[:, 0]
         warm = Warm(known.promising[rest], known.heads[rest], known.bound[rest])
         time_left = time_limit if seconds is None else seconds[rest].clamp(min=0.0).tolist()
-        limits: dict[str, Any] = {"time_limit": time_left, "threads": threads}
-        wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
-        some = parse_price_cut(scores.take(rest), warm=warm, **wanted, **limits)
-        some = replace(some, iterations=known.iterations[rest])
-        some.stats.update(dual_iterations=known.iterations[rest], fallback=left[rest])
-        some.stats["scored"] = some.stats["scored"] + whole.scored[rest]
-        return known.parse(scores, stats).put(rest, some)
+        found = parse_price_cut(scores.take(rest), warm=warm, time_limit=time_left, threads=threads, **wanted)
+        found = _handed(replace(found, iterations=known.iterations[rest]), left[rest], known.iterations[rest])
+        found.stats["scored"] = found.stats["scored"] + whole.scored[rest]
+        return known.parse(scores, stats).put(rest, found)
     stats["branches"] = known.branches
     open_ = left & (known.bound > -torch.inf)
     late = torch.zeros_like(open_) if seconds is None else seconds <= 0
     remarks = dict.fromkeys((open_ & exact).nonzero()[:, 0].tolist(), NOT_PROVEN)
     remarks |= dict.fromkeys((open_ & late).nonzero()[:, 0].tolist(), OUT_OF_TIME)
     return known.parse(scores, stats, remarks)
+
+
+def _handed(found: Parse, which: Bool[Tensor, " B"], iterations: Int64[Tensor, " B"] | None = None) -> Parse:
+    """What parse, price and cut found, with the counts of dual decomposition."""
+    found.stats.update(dual_iterations=torch.zeros_like(found.iterations) if iterations is None else iterations)
+    found.stats.update(fallback=which)
+    return found
 
 
 @dataclass
@@ -155,8 +182,8 @@ class _Known:
 
 
 def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tensor, "B N N"]:
-    """Arcs that can be in a better tree: under the last penalties trees that have one, and the star of its word, lose no
-    more by it than what is between L(u) and the best tree so far. And arcs that an oracle has ever chosen."""
+    """Arcs that can be in a better tree: by the last penalties trees that have one, and the star of its word, lose no
+    more by it than what is between L(u) and the best tree so far. Of each word no more than ``HEADS``."""
     trees, stars = decomposition.oracles
     assert isinstance(trees, TreeOracle) and isinstance(stars, HeadAutomata)
     lost = _lost_by_trees(trees, found.penalties[0])
@@ -165,9 +192,9 @@ def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tenso
     rows = torch.arange(len(found.score), device=found.score.device)
     last = found.duals[found.iterations - 1, rows]
     gap = (last - found.score).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
-    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
-    there = arc_mask(stars.lengths, seen.shape[1]) & stars.arcs.isfinite()
-    return seen | (there & (lost <= gap[:, None, None]))
+    lost = lost.masked_fill(~(arc_mask(stars.lengths, lost.shape[1]) & stars.arcs.isfinite()), torch.inf)
+    most = lost.kthvalue(min(HEADS, lost.shape[1]), 1, keepdim=True).values
+    return lost.isfinite() & (lost <= torch.minimum(gap[:, None, None], most))
 
 
 def _lost_by_trees(trees: TreeOracle, u: Penalties) -> Float64[Tensor, "B N N"]:

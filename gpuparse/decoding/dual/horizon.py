@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding import certificates
-from gpuparse.decoding.dual.agreement import Agreement, Penalties, Rounding
+from gpuparse.decoding.dual.agreement import Agreement, Rounding
 from gpuparse.decoding.dual.branch import Branch
 from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata
@@ -150,13 +150,6 @@ class Near:
     horizon: Each
     power: Int64[Tensor, " B"]
     nearest: Each
-
-    def first_penalties(self, share: float = 1.0) -> tuple[Penalties, Penalties]:
-        """What to begin with: a share of the most that pairs can add to an arc goes from the stars to the trees."""
-        over = _ldexp(torch.stack([x for x in self.whole.over.values()]).sum(0), self.power)
-        here = self.scores.arcs.isfinite() & (over.abs() <= _ldexp(self.horizon, self.power)[:, None, None])
-        moved = torch.where(here, share * over, 0.0)
-        return {"arcs": moved}, {"arcs": -moved}
 
     def of_triples(self, kind: Kind, triples: Triples, scores: Float64[Tensor, " T"]) -> Float64[Tensor, " T"]:
         """Scores of pairs in these units, -inf of those that are beyond the horizon."""

@@ -96,8 +96,8 @@ class Multipliers:
         return self._result()
 
     def _charge(self, begun: float) -> float:
-        """Take the time since then from what sentences have, to equal shares; those that have none left are done. Returns
-        the time now."""
+        """Take the time since then from what sentences have, in equal shares; those that have none left are done. Says
+        what time it is."""
         now = time.monotonic()
         if (left := self.now.get("seconds")) is not None:
             left -= (now - begun) / len(self.rows)
@@ -111,9 +111,7 @@ class Multipliers:
         total, moved = (None, None) if self.rounding is None else (self.rounding.total, self.rounding.moved)
         given = said.indicators, said.values, said.score, total, moved, self.parts
         state = now["u"], now["sums"], now.get("least"), now["known"]
-        line = self._line()
-        multipliers(*given, *state, self.better, line, self.step, last)
-        self.together.step(line)
+        multipliers(*given, *state, self.better, self._line(), self.step, last)
         for name, x in said.structures.items():
             key, better = f"best {name}", self.better.view(-1, *[1] * (x.dim() - 1))
             now[key] = torch.where(better, x, now.get(key, -1))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding.dual.agreement import Found, Rounding, Rows, Said, Structures
-from gpuparse.decoding.dual.cuts import PricedCuts
 from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.oracles import HeadAutomata, TreeOracle
 from gpuparse.decoding.dual.priced import PricedParts, Used, hoped, known
@@ -38,7 +36,6 @@ def second_order(
     iterations: int = 500,
     rounding: Rounding | None = None,
     keep: bool = False,
-    cuts: bool = False,
 ) -> DualDecomposition:
     """The best trees, crossing or not, under arcs with siblings, grandparents, or both; ``structures["heads"]`` [B, N].
 
@@ -47,8 +44,6 @@ def second_order(
         single_root: one word hangs on the root (default), or any number.
         share: of the arcs' scores that the automata have at first.
         step, iterations, rounding, keep: as of ``DualDecomposition``.
-        cuts: tighten the Lagrangian by rows that trees meet (``gpuparse.decoding.dual.cuts``), if there are
-            grandparents, and where looking at values waits for nothing.
 
     Example:
         >>> import torch, gpuparse as gp
@@ -72,9 +67,8 @@ def second_order(
         heads = found[0].structures["heads"]
         return {"heads": heads}, detached.take(rows).total(heads)
 
-    made = PricedCuts(*arcs.shape[:2]) if cuts and grandparents is not None and can_validate(arcs, None) else None
     options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": rounding, "keep": keep}
-    return DualDecomposition([trees, stars], primal=primal, together=TreesAndStars(trees, stars, arcs, made), **options)
+    return DualDecomposition([trees, stars], primal=primal, together=TreesAndStars(trees, stars, arcs), **options)
 
 
 @dataclass
@@ -89,7 +83,6 @@ class TreesAndStars:
     trees: TreeOracle
     stars: HeadAutomata
     arcs: Float64[Tensor, "B N N"]
-    cuts: PricedCuts | None = None
     before: Before | None = None
 
     def __post_init__(self) -> None:
@@ -103,15 +96,12 @@ class TreesAndStars:
         scores, down, up = trees.arcs + penalties[:, 0, 0], stars.arcs + penalties[:, 0, 1], stars.up
         if stars.grandparents is not None:
             scores += penalties[:, 1, 0]
-            if self.cuts is not None and len(self.cuts):
-                scores -= self.cuts.of_arcs()
             own = penalties[:, 1, 1]  # of one sentence it lies side by side already, and will change
             up = own.clone(memory_format=torch.contiguous_format) if up is None else up + own
         heads = MATRIX_TREE.argmax(scores, lengths, root)
         pairs = hoped(stars.siblings), hoped(stars.grandparents)
         for again in range(1 + ROUNDS):
-            with self._paid(*pairs):
-                found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)
+            found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)
             self.before = Before(down, up, found)
             if again == ROUNDS or not self._price_now(found):
                 break
@@ -121,44 +111,7 @@ class TreesAndStars:
             self.used.trees.append(heads)
             if can_validate(heads, None) and self._price():
                 says, values, score = readings(scores, self.arcs, *exact, lengths, heads, found)
-        if self.cuts is not None:
-            self.last = heads, found, says
-            if len(self.cuts):
-                values = torch.cat([values, self.cuts.values(heads, found)], 1)
         return Said(values, says, {"heads": heads}, score)
-
-    @contextmanager
-    def _paid(self, siblings: Tensor | None, grandparents: Tensor | None) -> Iterator[None]:
-        """Let grandparents pay for cuts while this lasts; stars for which they pay something else than before are looked
-        for again."""
-        if self.cuts is None or not len(self.cuts) or grandparents is None:
-            yield
-            return
-        places, paid = self.cuts.of_triples()
-        values = grandparents.view(-1)
-        scores = values[places]
-        values[places] = scores - paid
-        if self.before is not None and not self.cuts.same:
-            N = self.cuts.nodes
-            self._forget(places // N**3, places // N % N)
-        self.cuts.same = True
-        try:
-            yield
-        finally:
-            values[places] = scores
-
-    def _forget(self, sentence: Tensor, node: Tensor) -> None:
-        """Nodes whose stars are to be looked for again."""
-        if self.before is not None:
-            down = self.before.down.clone()
-            down[sentence, node] = torch.nan  # as nothing is
-            self.before = self.before._replace(down=down)
-
-    def step(self, line: Float64[Tensor, "3 K"]) -> None:
-        if self.cuts is not None:
-            heads, found, says = self.last
-            self.cuts.step(says, line)
-            self.cuts.look(heads, found)
 
     def look(self) -> None:
         if not can_validate(self.arcs, None):
@@ -183,13 +136,14 @@ class TreesAndStars:
     def _price(self) -> bool:
         """Score what was used; whether stars may be others by that, which are to be looked for again."""
         changed = self.used.price()
-        if changed is not None:
-            self._forget(*changed)
+        if changed is not None and self.before is not None:
+            down = self.before.down.clone()
+            down[changed] = torch.nan  # as nothing is
+            self.before = self.before._replace(down=down)
         return changed is not None
 
     def take(self, rows: Rows) -> TreesAndStars:
-        cuts = None if self.cuts is None else self.cuts.take(rows)
-        return TreesAndStars(self.trees.take(rows), self.stars.take(rows), self.arcs[rows], cuts)
+        return TreesAndStars(self.trees.take(rows), self.stars.take(rows), self.arcs[rows])
 
 
 def scaled(scores: Tensor, by: float) -> Tensor:
