@@ -29,6 +29,7 @@ from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.solver import Status
 from gpuparse.ops.automata import automata
 from gpuparse.structures.masks import arc_mask, word_mask
+from gpuparse.structures.trees import can_validate
 
 HEADS = 4  # of each word that are handed over
 SPLITS, NODES = 20, 1000  # nodes of branch and bound, if nobody asks for more, and with ``exact``
@@ -65,7 +66,7 @@ def decompose(
     A bound of -inf: there is no tree.
     """
     wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
-    here = scores.arcs.device.type == "cpu"
+    here = can_validate(scores.arcs, None)  # nothing waits
     if fallback and iterations is None and here:
         begun = time.monotonic()
         found = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
@@ -183,7 +184,7 @@ class _Known:
 
 def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tensor, "B N N"]:
     """Arcs that can be in a better tree: by the last penalties trees that have one, and the star of its word, lose no
-    more by it than what is between L(u) and the best tree so far. Of each word no more than ``HEADS``."""
+    more by it than what is between L(u) and the best tree so far. Of each word the best ``HEADS``."""
     trees, stars = decomposition.oracles
     assert isinstance(trees, TreeOracle) and isinstance(stars, HeadAutomata)
     lost = _lost_by_trees(trees, found.penalties[0])

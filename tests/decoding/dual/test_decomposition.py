@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.decoding.dual import parsing
+from gpuparse.decoding.dual import fallback, parsing
 from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
 from gpuparse.decoding.dual.fallback import _promising
 from gpuparse.decoding.dual.oracles import SecondOrderOracle, TreeOracle
@@ -67,8 +67,9 @@ def test_auto_is_the_chain(parts: tuple[str, ...]) -> None:
 
 
 @kinds
-def test_promising_arcs(parts: tuple[str, ...]) -> None:
-    """The best tree has no others, where a tree is known and nothing is proven; and they are not all arcs."""
+def test_promising_arcs(parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best tree has no others, where a tree is known and nothing is proven; and they are not all arcs. Fewer of a
+    word, if fewer are wanted."""
     left = few = 0
     for seed in range(12):
         scores = instance(seed, parts, strength=2.0)
@@ -76,7 +77,11 @@ def test_promising_arcs(parts: tuple[str, ...]) -> None:
         found = made.run()
         exact = gp.decode(scores, "ppc", exact=True)
         rows = (~found.certified & (found.score > -math.inf)).nonzero()[:, 0]
+        monkeypatch.setattr(fallback, "HEADS", 1)
+        best_ones = _promising(made, found)[rows]
+        monkeypatch.setattr(fallback, "HEADS", 6)
         arcs = _promising(made, found)[rows]
+        assert torch.equal(best_ones.any(1), arcs.any(1)) and bool((arcs | ~best_ones).all())
         for own, b in zip(arcs, rows.tolist(), strict=True):
             n = int(LENGTHS[b])
             assert bool(own[exact.heads[b, 1 : n + 1], torch.arange(1, n + 1)].all())
