@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -292,7 +292,12 @@ class _DualSearch:
             certified[b] = bool(self.score[b] > -torch.inf) and self._is_best(b, least)
             if certified[b]:
                 bound[b] = self.score[b]
-        knows = {"structures": self.structures, "score": self.score, "bound": bound, "certified": certified}
+        knows: dict[str, Any] = {
+            "structures": self.structures,
+            "score": self.score,
+            "bound": bound,
+            "certified": certified,
+        }
         found = replace(self.found, **knows, seconds=None if self.seconds is None else self.seconds.to(bound.device))
         left = {b: [*those, *(node.branch for node in self.open[b])] for b, those in self.closed.items()}
         return found, self.solved.to(bound.device), left

@@ -24,7 +24,7 @@ from gpuparse.decoding.parts import legal_triples
 from gpuparse.decoding.ppc.batch import parse_price_cut
 from gpuparse.decoding.ppc.rounding import REMARKS
 from gpuparse.decoding.ppc.work import Warm
-from gpuparse.decoding.proofs import ProofLeaf
+from gpuparse.decoding.proofs import Proof, ProofLeaf
 from gpuparse.decoding.scores import Scores
 from gpuparse.decoding.solver import Status
 from gpuparse.ops.automata import automata
@@ -69,15 +69,16 @@ def decompose(
     here = can_validate(scores.arcs, None)  # nothing waits
     if fallback and iterations is None and here:
         begun = time.monotonic()
-        found = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
-        failed = torch.tensor([found.remarks.get(b) == SOLVER for b in range(len(possible))], dtype=torch.bool)
-        if exact and bool((failed & possible).any()):
-            rows = (failed & possible).nonzero()[:, 0]
-            limit = max(0.0, time_limit - (time.monotonic() - begun))
-            other = decompose(scores.take(rows), possible[rows], step=step, nodes=nodes, time_limit=limit, **wanted)
-            better = other.certified
-            found = found.put(rows[better], other.take(better.nonzero()[:, 0]))
-        return found
+        first = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
+        failed = [b for b, why in first.remarks.items() if why == SOLVER and bool(possible[b])]
+        if not exact or not failed:
+            return first
+        rows, limit = torch.tensor(failed), max(0.0, time_limit - (time.monotonic() - begun))
+        other = decompose(scores.take(rows), possible[rows], step=step, nodes=nodes, time_limit=limit, **wanted)
+        better = other.certified.nonzero()[:, 0]
+        leaves = {} if other.proof is None else other.proof.leaves
+        kept = {k: leaves[b] for k, b in enumerate(better.tolist()) if b in leaves}
+        return first.put(rows[better], replace(other.take(better), proof=Proof(kept)))
     if iterations is None:
         iterations = FEW if fallback else MANY
     if nodes is None:
@@ -123,10 +124,10 @@ def decompose(
         rest = left.nonzero()[:, 0]
         warm = Warm(known.promising[rest], known.heads[rest], known.bound[rest])
         time_left = time_limit if seconds is None else seconds[rest].clamp(min=0.0).tolist()
-        found = parse_price_cut(scores.take(rest), warm=warm, time_limit=time_left, threads=threads, **wanted)
-        found = _handed(replace(found, iterations=known.iterations[rest]), left[rest], known.iterations[rest])
-        found.stats["scored"] = found.stats["scored"] + whole.scored[rest]
-        return known.parse(scores, stats).put(rest, found)
+        other = parse_price_cut(scores.take(rest), warm=warm, time_limit=time_left, threads=threads, **wanted)
+        other = _handed(replace(other, iterations=known.iterations[rest]), left[rest], known.iterations[rest])
+        other.stats["scored"] = other.stats["scored"] + whole.scored[rest]
+        return known.parse(scores, stats).put(rest, other)
     stats["branches"] = known.branches
     open_ = left & (known.bound > -torch.inf)
     late = torch.zeros_like(open_) if seconds is None else seconds <= 0
