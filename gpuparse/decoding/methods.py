@@ -321,13 +321,11 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         "dual decomposition (gpuparse.decoding.dual): non-projective, second order",
         parts=KINDS,
         options={
-            "iterations": Option(f"at most; by default {MANY}; with a fallback {FEW}, none on a CPU", _whole(1, True)),
+            "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.decoding.dual", lambda value, _: check_step(value)),
             "exact": _EXACT,
             "fallback": Option('hand what is left open to "ppc"', as_flag),
-            "nodes": Option(
-                f"of branch and bound; by default {NODES} if exact, else {SPLITS} on a CPU", _whole(0, True)
-            ),
+            "nodes": Option(f"of branch and bound; by default {SPLITS}, {NODES} if exact", _whole(0, True)),
             "time_limit": Option("seconds for each sentence", _seconds),
             "threads": _THREADS,
         },

@@ -33,6 +33,7 @@ from gpuparse.structures.trees import can_validate
 
 HEADS = 4  # of each word that are handed over
 SPLITS, NODES = 20, 1000  # nodes of branch and bound, if nobody asks for more, and with ``exact``
+FIRST, BATCH, SHORT = 40, 32, 15  # iterations before programs on a CPU, of so many sentences of so many words
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
 Scored = Float64[Tensor, " B"]
 OUT_OF_TIME, SOLVER, NOT_PROVEN = REMARKS[Status.STOPPED], REMARKS[Status.FAILED], "not proven: the limit of nodes"
@@ -56,7 +57,7 @@ def decompose(
 
     Args:
         possible: which sentences have a tree by their arcs.
-        iterations: by default ``MANY``; with a fallback ``FEW``, or none where that is as near as this is, on a CPU.
+        iterations: by default ``MANY``; with a fallback ``FEW``, on a CPU none, or ``FIRST`` of many short ones.
         fallback: hand it to parse, price and cut on the CPU.
         exact: go on by branch and bound until the best tree is proven.
         nodes: of branch and bound, at most; by default ``NODES`` with ``exact``, else ``SPLITS`` on a CPU.
@@ -67,6 +68,8 @@ def decompose(
     """
     wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
     here = can_validate(scores.arcs, None)  # nothing waits
+    if fallback and iterations is None and here and _many_and_short(scores.lengths):
+        iterations = FIRST
     if fallback and iterations is None and here:
         begun = time.monotonic()
         first = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
@@ -134,6 +137,11 @@ def decompose(
     remarks = dict.fromkeys((open_ & exact).nonzero()[:, 0].tolist(), NOT_PROVEN)
     remarks |= dict.fromkeys((open_ & late).nonzero()[:, 0].tolist(), OUT_OF_TIME)
     return known.parse(scores, stats, remarks)
+
+
+def _many_and_short(lengths: Int64[Tensor, " B"]) -> bool:
+    """Whether iterations that all sentences share cost less than the programs that they save."""
+    return len(lengths) >= BATCH and int(lengths.max()) <= SHORT
 
 
 def _handed(found: Parse, which: Bool[Tensor, " B"], iterations: Int64[Tensor, " B"] | None = None) -> Parse:

@@ -10,7 +10,7 @@ import torch
 
 import gpuparse as gp
 from gpuparse.decoding.dual import multipliers
-from gpuparse.decoding.dual.fallback import OUT_OF_TIME, SOLVER, SPLITS
+from gpuparse.decoding.dual.fallback import FIRST, OUT_OF_TIME, SOLVER, SPLITS
 from gpuparse.decoding.ppc import ppc
 from gpuparse.decoding.solver import Status
 from tests.decoding.instances import LENGTHS, best, check_best, check_sound, instance
@@ -105,3 +105,17 @@ def test_a_split_or_two_without_being_asked(parts: tuple[str, ...]) -> None:
             counts[nodes is None] += int(found.certified.sum())
             assert int(found.stats["branches"].max()) <= (0 if nodes == 0 else SPLITS) and not found.remarks
     assert counts[1] > counts[0]
+
+
+@kinds
+def test_many_short_sentences_begin_together(parts: tuple[str, ...]) -> None:
+    """With iterations that they share; a few, or a long one among them, with programs."""
+    scores = instance(2, parts, strength=3.0)
+    many = scores.take(torch.arange(4).repeat(8))
+    found = gp.decode(many, exact=True)
+    check_best(found, best(scores).repeat(8))
+    begun, handed = found.stats["dual_iterations"], found.stats["fallback"].bool()
+    assert int(begun.min()) > 0 and bool((begun[handed] <= FIRST).all())
+    few = gp.decode(scores, exact=True)
+    check_best(few, best(scores))
+    assert not int(few.stats["dual_iterations"].sum())
