@@ -17,6 +17,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse import bp
 from gpuparse.cli import selftest
+from gpuparse.decoding.dual.fallback import FEW
 from gpuparse.lp import Children, Constraint
 from gpuparse.models.tagger import Tagger
 from gpuparse.train.distributed import Processes
@@ -130,7 +131,7 @@ def decoders() -> Iterator[tuple[str, Run]]:
     yield "bp", decoder("bp", parts=pairs, iterations=5)
     yield "bp, projective", decoder("bp", parts=pairs, iterations=5, projective=True)
     yield "bp, max-product", max_product
-    yield "dd", decoder("dd", parts=pairs)
+    yield "dd", decoder("dd", parts=pairs, nodes=0)  # what a device does without being asked
     yield "dd, exact", decoder("dd", parts=pairs, exact=True, threads=1)
     yield "ppc", decoder("ppc", parts=grand, threads=1)
     yield "ppc, exact", decoder("ppc", parts=grand, exact=True, threads=1)
@@ -144,8 +145,8 @@ def decoders() -> Iterator[tuple[str, Run]]:
     yield "ilp, constraints, pairs", decoder("ilp", parts=pairs, constraints=few)
     yield "auto", decoder("auto")
     yield "auto, projective", decoder("auto", projective=True)
-    yield "auto, grandparents", decoder("auto", parts=grand, threads=1)
-    yield "auto, pairs", decoder("auto", parts=pairs, threads=1)
+    yield "auto, grandparents", decoder("auto", parts=grand, threads=1, iterations=FEW)  # likewise
+    yield "auto, pairs", decoder("auto", parts=pairs, threads=1, iterations=FEW)
     for method in ("auto", "dense", "column_generation", "beam"):
         yield f"viterbi, {method}", tags(method)
 
