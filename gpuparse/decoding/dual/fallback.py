@@ -133,9 +133,9 @@ def decompose(
         return known.parse(scores, stats).put(rest, other)
     stats["branches"] = known.branches
     open_ = left & (known.bound > -torch.inf)
-    late = torch.zeros_like(open_) if seconds is None else seconds <= 0
     remarks = dict.fromkeys((open_ & exact).nonzero()[:, 0].tolist(), NOT_PROVEN)
-    remarks |= dict.fromkeys((open_ & late).nonzero()[:, 0].tolist(), OUT_OF_TIME)
+    if seconds is not None:
+        remarks |= dict.fromkeys((open_ & (seconds <= 0)).nonzero()[:, 0].tolist(), OUT_OF_TIME)
     return known.parse(scores, stats, remarks)
 
 
