@@ -102,7 +102,8 @@ def decompose(
         branches: dict[int, list[Branch]] = {}
         open_, lost = ~found.certified & moved.isnan(), value == -torch.inf
         # Where no tree was found it has to be known whether there is one.
-        for go_on, most in ((open_ & ~lost, nodes), (open_ & lost, max(nodes, NODES))):
+        apart = ((open_ & ~lost, nodes), (open_ & lost, NODES))
+        for go_on, most in ((open_, nodes),) if nodes >= NODES else apart:
             if not fallback and most and bool(go_on.any()):
                 stays = replace(found, certified=found.certified | ~go_on)
                 after, solved, some = tighten(decomposition, stays, TREES, nodes=most, seconds=found.seconds)
