@@ -20,7 +20,7 @@ from torch import Tensor
 from gpuparse.decoding import exact
 from gpuparse.decoding.bp.options import as_share
 from gpuparse.decoding.bp.parsing import beliefs_of, best_trees
-from gpuparse.decoding.dual.fallback import FEW, MANY, decompose
+from gpuparse.decoding.dual.fallback import FEW, MANY, NODES, SPLITS, decompose
 from gpuparse.decoding.dual.steps import check_step
 from gpuparse.decoding.ilp.batch import easy_trees, no_words, solve_batch, under_constraints
 from gpuparse.decoding.impossible import Bounds, without_impossible
@@ -58,6 +58,7 @@ class Method:
     nonprojective: bool = True  # finds trees whose arcs may cross
     parts: tuple[str, ...] = ()  # kinds of parts of several arcs that it takes
     waits: bool = True  # looks at values, which waits for the device
+    exact: bool = False  # finds the best tree in any case
     options: Mapping[str, Option] = field(default_factory=dict)  # beyond those that every method has
 
 
@@ -75,7 +76,7 @@ def decode(
     Args:
         scores: of arcs and, if wanted, labels and pairs of arcs.
         method: one of those below, or "auto": the first of them that takes the scores and the options, "dd" with its
-            fallback.
+            fallback. ``exact`` is no option of those that are exact in any case, but "auto" takes it for them too.
         projective: only trees without crossing arcs. "eisner" finds no others in any case.
         single_root: one word hangs on the root (default), or any number.
         proof: say why certified answers are best, in ``Parse.proof``; see ``gpuparse.verify``. Waits for the device.
@@ -101,6 +102,8 @@ def decode(
     projective, single_root = as_flag(projective, "projective"), as_flag(single_root, "single_root")
     proof = as_flag(proof, "proof")
     chosen = _choose(scores, method, projective, options)
+    if method == "auto" and METHODS[chosen].exact and "exact" in options:
+        as_flag(options.pop("exact"), "exact")
     known = METHODS[chosen].options
     for name in options:
         if name not in known:
@@ -139,7 +142,7 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
                 f"no method finds {kind} trees under {parts}: those there are ({', '.join(trees)}) are first-order; "
                 + leave_out
             )
-        return next((name for name in able if set(options) <= set(METHODS[name].options)), able[0])
+        return next((name for name in able if _takes(METHODS[name], options)), able[0])
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(['auto', *METHODS])}, got {quoted(method)}")
     if projective and method not in trees:
@@ -149,6 +152,10 @@ def _choose(scores: Scores, method: str, projective: bool, options: Collection[s
         takes = f"takes {' and '.join(METHODS[method].parts)}" if METHODS[method].parts else "is first-order"
         raise ValueError(f'method "{method}" {takes}, but scores have {parts}; {leave_out}')
     return method
+
+
+def _takes(method: Method, options: Collection[str]) -> bool:
+    return set(options) <= {*method.options, *(["exact"] if method.exact else [])}
 
 
 def _mst(scores: Scores, *, projective: bool, single_root: bool, proof: bool) -> Parse:
@@ -202,8 +209,8 @@ def _bp(
 def _dd(scores: Scores, *, projective: bool, single_root: bool, proof: bool, **options: Any) -> Parse:
     """A spanning tree and head automata that must agree, by dual decomposition, on the device; waits for it.
 
-    Where they do, the tree is proven best. What is left goes on by ``fallback`` to parse, price and cut, if there are
-    grandparents alone, and by ``exact`` to branch and bound.
+    Where they do, the tree is proven best. What is left goes on by ``fallback`` to parse, price and cut, and by
+    ``exact`` to branch and bound.
     """
 
     def solve(possible: Bool[Tensor, " B"]) -> Parse:
@@ -294,6 +301,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         _mst,
         "maximum spanning arborescence: non-projective, first order, exact",
         waits=False,
+        exact=True,
     ),
     "eisner": Method(
         _eisner,
@@ -302,6 +310,7 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
         nonprojective=False,
         parts=THIRD,
         waits=False,
+        exact=True,
         options={
             "pricing": Option(
                 'score pairs of arcs only where they could matter: True, which waits for the device, False, or "auto": '
@@ -318,9 +327,9 @@ METHODS: dict[str, Method] = {  # "auto" takes the first that can
             "iterations": Option(f"at most; by default {MANY}, or {FEW} with a fallback", _whole(1, True)),
             "step": Option("how far to go, a rule of gpuparse.decoding.dual", lambda value, _: check_step(value)),
             "exact": _EXACT,
-            "fallback": Option('hand what is left open to "ppc", if there are grandparents alone', as_flag),
-            "nodes": Option("of branch and bound, at most", _whole(0)),
-            "time_limit": Option("seconds, for branch and bound or the fallback", _seconds),
+            "fallback": Option('hand what is left open to "ppc"', as_flag),
+            "nodes": Option(f"of branch and bound; by default {SPLITS}, {NODES} if exact", _whole(0, True)),
+            "time_limit": Option("seconds for each sentence", _seconds),
             "threads": _THREADS,
         },
     ),

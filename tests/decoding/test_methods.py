@@ -18,6 +18,7 @@ from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops import second_order
 from gpuparse.train.objectives import structured_hinge
 from tests.decoding.instances import best as best_scores
+from tests.decoding.instances import check_best, instance
 from tests.decoding.refusals import refuses
 from tests.oracle import has_crossing, is_tree, never_read, random_instance
 from tests.scores_oracle import random_scores
@@ -208,6 +209,20 @@ def test_auto() -> None:
     assert projective.heads.tolist() == decode(scores, "eisner", projective=True).heads.tolist()
     assert float(projective.score) < 4.0
     assert bool(projective.certified.all())
+
+
+@pytest.mark.parametrize("projective", [True, False])
+@pytest.mark.parametrize("parts", [(), ("siblings",), ("grandparents",), ("siblings", "grandparents")])
+def test_auto_takes_exact(parts: tuple[str, ...], projective: bool) -> None:
+    """Also for methods that find the best tree in any case."""
+    scores = instance(0, parts, strength=3.0)
+    found = decode(scores, projective=projective, exact=True)
+    check_best(found, best_scores(scores, projective=projective))
+    assert torch.equal(found.heads, decode(scores, projective=projective, exact=True, proof=True).heads)
+    refuses("exact must be", decode, scores, projective=projective, exact=3)
+    if projective or not parts:
+        name = "eisner" if projective else "mst"
+        refuses(f"^method \"{name}\" has no option 'exact'", decode, scores, name, exact=True)
 
 
 def test_single_root_is_the_default() -> None:

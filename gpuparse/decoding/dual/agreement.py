@@ -74,6 +74,7 @@ class Agreement:
         sizes: of the steps, likewise.
         penalties: the last ones, of each oracle by name; indicators: averages over the iterations, likewise.
         least: the penalties of the least L(u), likewise; none unless they were to be kept.
+        seconds: what is left of the sentences' time [B]; None if there was no limit.
 
     Example:
         >>> import torch, gpuparse as gp
@@ -94,6 +95,7 @@ class Agreement:
     penalties: tuple[Penalties, ...]
     indicators: tuple[Penalties, ...]
     least: tuple[Penalties, ...] = ()
+    seconds: Float64[Tensor, " B"] | None = None
 
 
 @dataclass(frozen=True)

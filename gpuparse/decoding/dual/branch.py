@@ -8,13 +8,15 @@ structure is left out. All open nodes of all sentences are solved side by side.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from gpuparse.decoding.dual.agreement import Agreement, Found, Oracle, Primal, Structures
@@ -97,7 +99,7 @@ def tighten(
     groups: Groups,
     *,
     nodes: int = 1000,
-    out_of_time: Callable[[], bool] = lambda: False,
+    seconds: Float64[Tensor, " B"] | None = None,
 ) -> tuple[Agreement, Int64[Tensor, " B"], dict[int, list[Branch]]]:
     """Go on until the best is proven, for no more than so many nodes of a sentence. Returns how many there were, and
     the branches that were not split of each sentence that has any.
@@ -106,7 +108,7 @@ def tighten(
         found: what ``decomposition.run`` said.
         groups: of all indicators that must agree.
         nodes: at most, for each sentence; from 0 on, else ValueError.
-        out_of_time: asked between rounds.
+        seconds: time for each sentence; what is solved side by side shares the time that it takes.
 
     The ``primal`` of the decomposition, if it has one, must know the score of the only structure that is left where all
     indicators are fixed.
@@ -123,14 +125,22 @@ def tighten(
     """
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 0:
         raise ValueError(f"nodes must be a whole number from 0 on, got {nodes!r}")
-    search = _DualSearch(decomposition, found, groups, nodes)
-    while not out_of_time() and search.round():
+    search = _DualSearch(decomposition, found, groups, nodes, seconds)
+    while search.round():
         continue
     return search.result()
 
 
 class _DualSearch:
-    def __init__(self, owner: DualDecomposition, found: Agreement, groups: Groups, nodes: int) -> None:
+    def __init__(
+        self,
+        owner: DualDecomposition,
+        found: Agreement,
+        groups: Groups,
+        nodes: int,
+        seconds: Float64[Tensor, " B"] | None,
+    ) -> None:
+        self.seconds = None if seconds is None else seconds.double().cpu()
         self.owner, self.found, self.groups, self.nodes = owner, found, groups, nodes
         self.score, self.bound = found.score.clone(), found.bound.clone()
         self.structures: Structures = {name: x.clone() for name, x in found.structures.items()}
@@ -198,9 +208,11 @@ class _DualSearch:
 
     def round(self) -> bool:
         """Solve some nodes of each sentence; whether there were any."""
+        begun = time.monotonic()
         chosen: list[tuple[int, Node]] = []
         for b, heap in self.open.items():
-            share = max(1, AT_ONCE // max(1, len(self.open)))
+            in_time = self.seconds is None or float(self.seconds[b]) > 0
+            share = max(1, AT_ONCE // max(1, len(self.open))) if in_time else 0
             while heap and share and int(self.solved[b]) < self.nodes and len(chosen) < AT_ONCE:
                 if self._is_best(b, -heap[0].minus_bound):
                     self.closed[b] += [node.branch for node in heap]
@@ -211,7 +223,12 @@ class _DualSearch:
                 share -= 1
         if not chosen:
             return False
-        found = self._solve(chosen)
+        nodes = Counter(b for b, _ in chosen)
+        found = self._solve(chosen, nodes)
+        if self.seconds is not None:
+            taken = time.monotonic() - begun
+            for b, count in nodes.items():
+                self.seconds[b] -= taken * count / len(chosen)
         for row, (b, _) in enumerate(chosen):
             if float(found.score[row]) > float(self.score[b]):
                 self.score[b] = found.score[row]
@@ -232,7 +249,7 @@ class _DualSearch:
         row = torch.tensor([b], device=self.score.device)
         return bool(self.owner.is_best(self.score[own], torch.full_like(self.score[own], bound), self.size[own], row))
 
-    def _solve(self, chosen: Sequence[tuple[int, Node]]) -> Agreement:
+    def _solve(self, chosen: Sequence[tuple[int, Node]], nodes: Mapping[int, int]) -> Agreement:
         device = self.score.device
         rows = torch.tensor([b for b, _ in chosen], device=device)
         masks = {group: torch.stack([node.forbidden[group] for _, node in chosen]) for group in self.groups.names}
@@ -262,7 +279,10 @@ class _DualSearch:
             rounding=None if self.owner.rounding is None else self.owner.rounding.take(rows),
             keep=self.owner.keep,
         )
-        return again.run(begin, enough=self.score[rows])
+        left = None
+        if self.seconds is not None:
+            left = torch.stack([self.seconds[b] / nodes[b] for b, _ in chosen]).to(device)
+        return again.run(begin, enough=self.score[rows], seconds=left)
 
     def result(self) -> tuple[Agreement, Int64[Tensor, " B"], dict[int, list[Branch]]]:
         bound, certified = self.bound.clone(), self.found.certified.clone()
@@ -272,7 +292,13 @@ class _DualSearch:
             certified[b] = bool(self.score[b] > -torch.inf) and self._is_best(b, least)
             if certified[b]:
                 bound[b] = self.score[b]
-        found = replace(self.found, structures=self.structures, score=self.score, bound=bound, certified=certified)
+        knows: dict[str, Any] = {
+            "structures": self.structures,
+            "score": self.score,
+            "bound": bound,
+            "certified": certified,
+        }
+        found = replace(self.found, **knows, seconds=None if self.seconds is None else self.seconds.to(bound.device))
         left = {b: [*those, *(node.branch for node in self.open[b])] for b, those in self.closed.items()}
         return found, self.solved.to(bound.device), left
 

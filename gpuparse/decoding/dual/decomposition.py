@@ -118,6 +118,7 @@ class DualDecomposition:
         penalties: Sequence[Mapping[str, Tensor]] | None = None,
         enough: Float64[Tensor, " B"] | None = None,
         stop_at: Float64[Tensor, " B"] | None = None,
+        seconds: Float64[Tensor, " B"] | None = None,
     ) -> Agreement:
         """Go down on the dual until all is proven, or for ``iterations``.
 
@@ -125,11 +126,14 @@ class DualDecomposition:
             penalties: where to begin, of each oracle by name; what they do not add up to 0 by is taken off.
             enough: scores that are known elsewhere; a sentence whose bound is not above its own is done.
             stop_at: a sentence whose score is above that is done.
+            seconds: time for each sentence; those that are asked together share what it takes. It is looked at after
+                every iteration on a CPU, elsewhere after some.
         """
         B = next(iter(self.shared.shapes.values()))[0]
-        if enough is not None and enough.shape != (B,):
-            raise ValueError(f"enough must have shape {[B]}, got {list(enough.shape)}")
-        return Multipliers(self, penalties, enough, stop_at).run()
+        for name, given in (("enough", enough), ("stop_at", stop_at), ("seconds", seconds)):
+            if given is not None and given.shape != (B,):
+                raise ValueError(f"{name} must have shape {[B]}, got {list(given.shape)}")
+        return Multipliers(self, penalties, enough, stop_at, seconds).run()
 
 
 def _sharing(oracles: Sequence[Oracle], agree: Sequence[str] | None) -> dict[str, list[int]]:

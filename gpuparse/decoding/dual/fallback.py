@@ -11,24 +11,32 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from gpuparse.decoding.dual.agreement import Agreement
+from gpuparse.decoding.dual.agreement import Agreement, Penalties
 from gpuparse.decoding.dual.branch import TREES, Branch, tighten
 from gpuparse.decoding.dual.decomposition import DualDecomposition
 from gpuparse.decoding.dual.horizon import Near, Whole
-from gpuparse.decoding.dual.oracles import HeadAutomata
+from gpuparse.decoding.dual.oracles import HeadAutomata, TreeOracle
 from gpuparse.decoding.dual.parsing import second_order
 from gpuparse.decoding.dual.priced import hoped
 from gpuparse.decoding.dual.steps import Step
 from gpuparse.decoding.parse import Parse
-from gpuparse.decoding.parts import legal_pairs, legal_triples
+from gpuparse.decoding.parts import legal_triples
 from gpuparse.decoding.ppc.batch import parse_price_cut
+from gpuparse.decoding.ppc.rounding import REMARKS
 from gpuparse.decoding.ppc.work import Warm
-from gpuparse.decoding.proofs import ProofLeaf
+from gpuparse.decoding.proofs import Proof, ProofLeaf
 from gpuparse.decoding.scores import Scores
+from gpuparse.decoding.solver import Status
+from gpuparse.ops.automata import automata
+from gpuparse.structures.masks import arc_mask, word_mask
+from gpuparse.structures.trees import can_validate
 
+HEADS = 4  # of each word that are handed over
+SPLITS, NODES = 20, 1000  # nodes of branch and bound, if nobody asks for more, and with ``exact``
+FIRST, BATCH, SHORT = 40, 32, 15  # iterations before programs on a CPU, of so many sentences of so many words
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
 Scored = Float64[Tensor, " B"]
-NOT_PROVEN = "not proven: the limit of time or nodes"
+OUT_OF_TIME, SOLVER, NOT_PROVEN = REMARKS[Status.STOPPED], REMARKS[Status.FAILED], "not proven: the limit of nodes"
 
 
 def decompose(
@@ -40,7 +48,7 @@ def decompose(
     iterations: int | None = None,
     exact: bool = False,
     fallback: bool = False,
-    nodes: int = 1000,
+    nodes: int | None = None,
     time_limit: float = math.inf,
     threads: int | None = None,
     proof: bool = False,
@@ -49,40 +57,66 @@ def decompose(
 
     Args:
         possible: which sentences have a tree by their arcs.
-        fallback: hand it to parse, price and cut on the CPU, if there are grandparents alone.
-        exact: go on by branch and bound until the best tree is proven, or for so many nodes or seconds.
+        iterations: by default ``MANY``; with a fallback ``FEW``, on a CPU none, or ``FIRST`` of many short ones.
+        fallback: hand it to parse, price and cut on the CPU, which knows no grandsiblings.
+        exact: go on by branch and bound until the best tree is proven.
+        nodes: of branch and bound, at most; by default ``NODES`` with ``exact``, else ``SPLITS`` on a CPU.
+        time_limit: seconds for each sentence; those of a batch that are solved together share the time.
         proof: say what the bounds follow from.
 
     A bound of -inf: there is no tree.
     """
-    until = time.monotonic() + time_limit
-    fallback = fallback and scores.kinds == ("grandparents",)
+    wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
+    here = can_validate(scores.arcs, None)  # nothing waits
+    fallback = fallback and scores.grandsiblings is None
+    if fallback and iterations is None and here and _many_and_short(scores.lengths):
+        iterations = FIRST
+    if fallback and iterations is None and here:
+        begun = time.monotonic()
+        first = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
+        failed = [b for b, why in first.remarks.items() if why == SOLVER and bool(possible[b])]
+        if not exact or not failed:
+            return first
+        rows, limit = torch.tensor(failed), max(0.0, time_limit - (time.monotonic() - begun))
+        other = decompose(scores.take(rows), possible[rows], step=step, nodes=nodes, time_limit=limit, **wanted)
+        better = other.certified.nonzero()[:, 0]
+        leaves = {} if other.proof is None else other.proof.leaves
+        kept = {k: leaves[b] for k, b in enumerate(better.tolist()) if b in leaves}
+        return first.put(rows[better], replace(other.take(better), proof=Proof(kept)))
     if iterations is None:
         iterations = FEW if fallback else MANY
+    if nodes is None:
+        nodes = NODES if exact else SPLITS if here else 0
     whole = Whole.of(scores)
     known = _Known.of(whole, single_root)
     horizon = whole.first_horizon(known.score)
+    seconds = torch.full_like(known.score, time_limit) if time_limit < math.inf else None
     rows = possible.nonzero()[:, 0]
     while len(rows):
         near = whole.take(rows).within(horizon[rows], scaled=step is None)
         options: dict[str, Any] = {"step": step, "iterations": iterations, "rounding": near.rounding(), "keep": proof}
         decomposition = second_order(near.scores, single_root=single_root, **options)
-        found = decomposition.run(stop_at=near.outgrown())
+        limits = None if seconds is None else seconds[rows]
+        found = decomposition.run(stop_at=near.outgrown(), seconds=limits)
         value = torch.maximum(found.score, near.scores.total(known.heads[rows]))
         moved = near.next_horizon(value)
-        # Where no tree was found it has to be known whether there is one.
         branches: dict[int, list[Branch]] = {}
-        go_on = ~found.certified & moved.isnan() & (exact | (value == -torch.inf))
-        if bool(go_on.any()) and not fallback:
-            stays = replace(found, certified=found.certified | ~go_on)
-            after, solved, branches = tighten(
-                decomposition, stays, TREES, nodes=nodes, out_of_time=lambda: time.monotonic() > until
-            )
-            found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
-            known.branches[rows] += solved
-            moved = near.next_horizon(torch.maximum(found.score, value))
+        open_, lost = ~found.certified & moved.isnan(), value == -torch.inf
+        # Where no tree was found it has to be known whether there is one.
+        apart = ((open_ & ~lost, nodes), (open_ & lost, NODES))
+        for go_on, most in ((open_, nodes),) if nodes >= NODES else apart:
+            if not fallback and most and bool(go_on.any()):
+                stays = replace(found, certified=found.certified | ~go_on)
+                after, solved, some = tighten(decomposition, stays, TREES, nodes=most, seconds=found.seconds)
+                found = replace(after, certified=torch.where(go_on, after.certified, found.certified))
+                branches |= some
+                known.branches[rows] += solved
+                moved = near.next_horizon(torch.maximum(found.score, value))
+        if seconds is not None and found.seconds is not None:
+            seconds[rows] = found.seconds
+            moved = torch.where(found.seconds > 0, moved, torch.nan)
         if fallback:
-            known.promising[rows] = _promising(decomposition, found)
+            known.promising[rows] = _promising(decomposition, replace(found, score=value))
         known.take(rows, found, near, decomposition)
         if proof:
             known.leaves |= near.leaves(rows.tolist(), decomposition, found, branches)
@@ -94,16 +128,29 @@ def decompose(
     if fallback and bool(left.any()):
         rest = left.nonzero()[:, 0]
         warm = Warm(known.promising[rest], known.heads[rest], known.bound[rest])
-        limits: dict[str, Any] = {"time_limit": max(0.0, until - time.monotonic()), "threads": threads}
-        wanted: dict[str, Any] = {"single_root": single_root, "exact": exact, "proof": proof}
-        some = parse_price_cut(scores.take(rest), warm=warm, **wanted, **limits)
-        some = replace(some, iterations=known.iterations[rest])
-        some.stats.update(dual_iterations=known.iterations[rest], fallback=left[rest])
-        some.stats["scored"] = some.stats["scored"] + whole.scored[rest]
-        return known.parse(scores, stats).put(rest, some)
+        time_left = time_limit if seconds is None else seconds[rest].clamp(min=0.0).tolist()
+        other = parse_price_cut(scores.take(rest), warm=warm, time_limit=time_left, threads=threads, **wanted)
+        other = _handed(replace(other, iterations=known.iterations[rest]), left[rest], known.iterations[rest])
+        other.stats["scored"] = other.stats["scored"] + whole.scored[rest]
+        return known.parse(scores, stats).put(rest, other)
     stats["branches"] = known.branches
-    open_ = left & (known.bound > -torch.inf) & exact
-    return known.parse(scores, stats, dict.fromkeys(open_.nonzero()[:, 0].tolist(), NOT_PROVEN))
+    open_ = left & (known.bound > -torch.inf)
+    remarks = dict.fromkeys((open_ & exact).nonzero()[:, 0].tolist(), NOT_PROVEN)
+    if seconds is not None:
+        remarks |= dict.fromkeys((open_ & (seconds <= 0)).nonzero()[:, 0].tolist(), OUT_OF_TIME)
+    return known.parse(scores, stats, remarks)
+
+
+def _many_and_short(lengths: Int64[Tensor, " B"]) -> bool:
+    """Whether iterations that all sentences share cost less than the programs that they save."""
+    return len(lengths) >= BATCH and int(lengths.max()) <= SHORT
+
+
+def _handed(found: Parse, which: Bool[Tensor, " B"], iterations: Int64[Tensor, " B"] | None = None) -> Parse:
+    """What parse, price and cut found, with the counts of dual decomposition."""
+    found.stats.update(dual_iterations=torch.zeros_like(found.iterations) if iterations is None else iterations)
+    found.stats.update(fallback=which)
+    return found
 
 
 @dataclass
@@ -147,19 +194,43 @@ class _Known:
 
 
 def _promising(decomposition: DualDecomposition, found: Agreement) -> Bool[Tensor, "B N N"]:
-    """Arcs (g, p) that can be in a better tree: under the last penalties the star of p loses no more by g than what is
-    between L(u) and the best tree so far. And arcs that an oracle has ever chosen."""
-    automata, u = decomposition.oracles[1], found.penalties[1]
-    assert isinstance(automata, HeadAutomata)
-    grandparents = hoped(automata.grandparents)
-    assert grandparents is not None
-    N = automata.arcs.shape[1]
-    triples = legal_triples("grandparents", automata.lengths, N)
-    gains = (automata.arcs + u["arcs"])[:, None] + grandparents
-    stars = torch.where(triples, gains, 0.0).clamp(min=0).sum(-1) + u["heads"]
-    stars = torch.where(legal_pairs("siblings", 0, automata.lengths, N), stars, -torch.inf)
+    """Arcs that can be in a better tree: by the last penalties trees that have one, and the star of its word, lose no
+    more by it than what is between L(u) and the best tree so far. Of each word the best ``HEADS``."""
+    trees, stars = decomposition.oracles
+    assert isinstance(trees, TreeOracle) and isinstance(stars, HeadAutomata)
+    lost = _lost_by_trees(trees, found.penalties[0])
+    if stars.grandparents is not None:
+        lost = lost + _lost_by_stars(stars, found.penalties[1])
     rows = torch.arange(len(found.score), device=found.score.device)
     last = found.duals[found.iterations - 1, rows]
     gap = (last - found.score).nan_to_num(0.0, 0.0, 0.0)  # none where no tree is known
-    seen = torch.stack([x for of_oracle in found.indicators for x in of_oracle.values()]).amax(0) > 0
-    return seen | (stars.isfinite() & (stars >= stars.amax(1, keepdim=True) - gap[:, None, None]))
+    lost = lost.masked_fill(~(arc_mask(stars.lengths, lost.shape[1]) & stars.arcs.isfinite()), torch.inf)
+    most = lost.kthvalue(min(HEADS, lost.shape[1]), 1, keepdim=True).values
+    return lost.isfinite() & (lost <= torch.minimum(gap[:, None, None], most))
+
+
+def _lost_by_trees(trees: TreeOracle, u: Penalties) -> Float64[Tensor, "B N N"]:
+    """By how much a tree that has an arc is worse than the best one, at least: a word has no better head than its best,
+    and the best tree is that much below all words' best heads."""
+    N = trees.arcs.shape[1]
+    arcs = sum(u.values(), trees.arcs)
+    arcs = torch.where(arc_mask(trees.lengths, N), arcs, -torch.inf)
+    best = torch.where(word_mask(trees.lengths, N), arcs.amax(1), 0.0)
+    slack = best.sum(1) - trees.best(u).value
+    return (best[:, None] - arcs - slack.nan_to_num(0.0, 0.0, 0.0)[:, None, None]).clamp(min=0.0)
+
+
+def _lost_by_stars(stars: HeadAutomata, u: Penalties) -> Float64[Tensor, "B N N"]:
+    """By how much the star of a word that has a head is worse than the best one, at least: no child adds more than with
+    the best sibling before it, or is left out."""
+    N = stars.arcs.shape[1]
+    down, up = stars.arcs + u["arcs"], u["heads"]
+    siblings, grandparents = hoped(stars.siblings), hoped(stars.grandparents)
+    assert grandparents is not None
+    best = automata(down, up, siblings, grandparents, stars.lengths, single_root=stars.single_root).values
+    if siblings is not None:
+        legal = legal_triples("siblings", stars.lengths, N)
+        down = down + torch.where(legal, siblings, -torch.inf).amax(2).nan_to_num(0.0, neginf=0.0)
+    gains = torch.where(legal_triples("grandparents", stars.lengths, N), down[:, None] + grandparents, 0.0)
+    most = gains.clamp(min=0).sum(-1) + up
+    return torch.where(arc_mask(stars.lengths, N), best[:, None] - most, torch.inf).clamp(min=0.0)

@@ -3,6 +3,7 @@ at every so often, to leave out those that are done."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -47,6 +48,7 @@ class Multipliers:
         penalties: Sequence[Mapping[str, Tensor]] | None,
         enough: Float64[Tensor, " B"] | None,
         stop_at: Float64[Tensor, " B"] | None,
+        seconds: Float64[Tensor, " B"] | None = None,
     ) -> None:
         self.owner, self.shared = owner, owner.shared
         u = _first_penalties(owner, penalties)
@@ -64,6 +66,8 @@ class Multipliers:
         self.now = {"u": u, "sums": torch.zeros_like(u), "known": known}
         if owner.keep:
             self.now["least"] = u.clone()
+        if seconds is not None:
+            self.now["seconds"] = seconds.double().clone()
         self.all: dict[str, Tensor] = {}
         self.rows = torch.arange(B, device=device)
         self.together: Together = owner.together or self._one_by_one()
@@ -81,13 +85,24 @@ class Multipliers:
     def run(self) -> Agreement:
         most = self.owner.iterations
         look = 1 if can_validate(self.rows, None) else LOOK
+        begun = time.monotonic()
         for number in range(1, most + 1):
             self._iterate(last=number == most)
             if number % look == 0 and number < most:
                 self.together.look()
+                begun = self._charge(begun)
                 if not self._leave():
                     break
         return self._result()
+
+    def _charge(self, begun: float) -> float:
+        """Take the time since then from what sentences have, in equal shares; those that have none left are done. Says
+        what time it is."""
+        now = time.monotonic()
+        if (left := self.now.get("seconds")) is not None:
+            left -= (now - begun) / len(self.rows)
+            self.now["known"][:, DONE].masked_fill_(left <= 0, 1.0)
+        return now
 
     def _iterate(self, last: bool) -> None:
         """One evaluation of L(u), and a step."""
@@ -173,7 +188,7 @@ class Multipliers:
         average = apart(self.all["sums"] / count.clamp(min=1)[:, None])
         least = apart(self.all["least"]) if "least" in self.all else tuple({} for _ in self.owner.oracles)
         found = best, score, bound, certified, count.long(), duals, scores, sizes
-        return Agreement(*found, apart(self.all["u"]), average, least)
+        return Agreement(*found, apart(self.all["u"]), average, least, self.all.get("seconds"))
 
 
 def _spread(page: Tensor, rows: Tensor, B: int) -> Float64[Tensor, "I 3 B"]:

@@ -37,7 +37,7 @@ def parse_price_cut(
     single_root: bool = True,
     exact: bool = False,
     polytope: Polytope = "tight",
-    time_limit: float = math.inf,
+    time_limit: float | Sequence[float] = math.inf,
     threads: int | None = None,
     warm: Warm | None = None,
     proof: bool = False,
@@ -49,7 +49,8 @@ def parse_price_cut(
         projective: only trees without crossing arcs, by cuts.
         polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
-        time_limit: seconds of work on a sentence, branches included; then its best tree so far, and the bound.
+        time_limit: seconds of work on a sentence, or on each of them, branches included; then its best tree so far, and
+            the bound.
         warm: what is known, in place of the best heads by the scores of arcs.
         threads: that solve programs side by side; by default as many as there are processors.
         proof: say what the bounds follow from.
@@ -60,8 +61,10 @@ def parse_price_cut(
     """
     pricing = Pricing([parts for parts in (scores.grandparents, scores.siblings) if parts is not None])
     first = First.of(scores.fold_labels().arcs.detach().double(), pricing, single_root, projective, warm)
-    first.reach(pricing, polytope, time_limit)
-    works = {b: first.work(b, pricing, polytope, time_limit, exact) for b in range(len(first.own))}
+    count = len(first.own)
+    seconds = [time_limit] * count if isinstance(time_limit, (int, float)) else list(time_limit)
+    first.reach(pricing, polytope, max(seconds, default=0.0))
+    works = {b: first.work(b, pricing, polytope, seconds[b], exact) for b in range(count)}
     with _threads(max(1, min(threads or os.cpu_count() or 1, len(works)))) as map_:
         ends = _drive(works, pricing, map_)
     return _collect(scores, proof, pricing, [ends[b] for b in works])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import gpuparse as gp
-from gpuparse.decoding.dual import parsing
+from gpuparse.decoding.dual import fallback, parsing
 from gpuparse.decoding.dual.branch import TAGS, TREES, tighten
 from gpuparse.decoding.dual.fallback import _promising
 from gpuparse.decoding.dual.oracles import SecondOrderOracle, TreeOracle
@@ -53,10 +53,11 @@ def test_exact(parts: tuple[str, ...]) -> None:
     assert branched > 0
 
 
-def test_auto_is_the_chain() -> None:
+@kinds
+def test_auto_is_the_chain(parts: tuple[str, ...]) -> None:
     handed = 0
     for seed in range(6):
-        scores = instance(seed, strength=3.0)
+        scores = instance(seed, parts, strength=3.0)
         expected = best(scores)
         found = gp.decode(scores, exact=True, iterations=20)
         check_best(found, expected)
@@ -65,16 +66,22 @@ def test_auto_is_the_chain() -> None:
     assert handed > 0
 
 
-def test_promising_arcs() -> None:
-    """The best tree has no others, where a tree is known and nothing is proven; and they are not all arcs."""
+@kinds
+def test_promising_arcs(parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best tree has no others, where a tree is known and nothing is proven; and they are not all arcs. Fewer of a
+    word, if fewer are wanted."""
     left = few = 0
     for seed in range(12):
-        scores = instance(seed, strength=2.0)
+        scores = instance(seed, parts, strength=2.0)
         made = second_order(scores, iterations=25)
         found = made.run()
         exact = gp.decode(scores, "ppc", exact=True)
         rows = (~found.certified & (found.score > -math.inf)).nonzero()[:, 0]
+        monkeypatch.setattr(fallback, "HEADS", 1)
+        best_ones = _promising(made, found)[rows]
+        monkeypatch.setattr(fallback, "HEADS", 6)
         arcs = _promising(made, found)[rows]
+        assert torch.equal(best_ones.any(1), arcs.any(1)) and bool((arcs | ~best_ones).all())
         for own, b in zip(arcs, rows.tolist(), strict=True):
             n = int(LENGTHS[b])
             assert bool(own[exact.heads[b, 1 : n + 1], torch.arange(1, n + 1)].all())
