@@ -1,7 +1,9 @@
 """Certificates on treebanks: every one of them checked by its proof, and what proofs cost.
 
 verify: all dev sentences by trained second-order parsers, decoded with proofs, which ``gpuparse.verify`` then checks.
-cost: the time of decoding with proofs over that without, batch by batch in turns. Against another checkout
+cost: the time of decoding with proofs over that without, batch by batch in turns. exact: all sentences by every method
+for every kind of pairs, trees that cross and trees that do not: how many are certified, and whether the certified ones
+score the same whatever the method. Against another checkout
 (``python -m bench compare``): the time of decoding, batch by batch.
 """
 
@@ -31,6 +33,13 @@ WAYS: tuple[Way, ...] = (
 )
 COSTS: tuple[Way, ...] = (("trilinear", "ppc", {"exact": True}), ("trilinear", "ilp", {}))
 MOST = 1.2  # times as long with proofs
+EXACT: dict[str, tuple[bool, dict[str, Any]]] = {  # projective or not, and options
+    "auto": (False, {"exact": True}),
+    "ppc": (False, {"exact": True}),
+    "auto-projective": (True, {"exact": True}),
+    "ppc-projective": (True, {"exact": True}),
+}
+SAME = 1e-6  # of scores, relative to those above 1
 
 
 def runs(args: Args, ways: tuple[Way, ...]) -> Iterator[tuple[str, str, Way]]:
@@ -110,6 +119,50 @@ def cost(args: Args) -> Measured:
     return Measured(results, [Bar(*each, MOST, most=True, unit=" ×", digits=3) for each in named])
 
 
+def families(kind: str, scores: gp.Scores) -> Iterator[tuple[str, gp.Scores]]:
+    """The scores with their pairs; where there are two kinds of these, with each alone too."""
+    yield kind, scores
+    if len(scores.second_order) > 1:
+        yield f"{kind}, siblings alone", scores.with_parts(scores.siblings, None)
+        yield f"{kind}, grandparents alone", scores.with_parts(None, scores.grandparents)
+
+
+def exact(args: Args) -> Measured:
+    """Shares of certified sentences by every method, and certified ones whose scores differ between methods."""
+    results: dict[str, Any] = {}
+    for kind in args.kinds:
+        for name in args.languages:
+            for batch in batches(name, kind, args):
+                for family, scores in families(kind, batch):
+                    _every_method(f"{name}, {family}", scores, args, results)
+            LOG.print(f"{name}, {kind}: done")
+    columns = {"": "title", **{f">{x}": f"{x}:.0f" for x in ("sentences", "certified", "different")}}
+    columns |= {">sentences/s": "rate:.1f", ">slowest batch, s": "slowest:.2f"}
+    for r in results.values():
+        r["rate"] = r["sentences"] / r["seconds"]
+    show_records("Certified with exact=True", columns, titled(results))
+    bars = [none_of("certified scores that differ between methods", sum(int(r["different"]) for r in results.values()))]
+    bars += [Bar(f"certified, {title}", 100 * r["certified"] / r["sentences"], 100.0) for title, r in results.items()]
+    return Measured(results, bars)
+
+
+def _every_method(title: str, scores: gp.Scores, args: Args, results: dict[str, Any]) -> None:
+    """One batch, by every method; what comes of it is added to the results."""
+    known: dict[bool, gp.Parse] = {}
+    for method, (projective, how) in EXACT.items():
+        if method not in args.methods:
+            continue
+        sums = results.setdefault(f"{title}, {method}", Sums())
+        limit = {} if projective and method.startswith("auto") else {"time_limit": args.time_limit}
+        run = partial(gp.decode, fresh(scores), method.split("-")[0], projective=projective, **how, **limit)
+        found, seconds = timed(run)
+        first = known.setdefault(projective, found)
+        apart = (found.score - first.score).abs() > SAME * first.score.abs().clamp(min=1.0)
+        different = (apart & found.certified & first.certified).sum()
+        sums.add(sentences=len(found.heads), certified=found.certified.sum(), different=different, seconds=seconds)
+        sums["slowest"] = max(sums["slowest"], seconds)
+
+
 def timed_decoding(args: Args) -> Iterator[Timed]:
     """Decoding, batch by batch."""
     for title, name, way in runs(args, COSTS):
@@ -121,10 +174,11 @@ def timed_decoding(args: Args) -> Iterator[Timed]:
 SUITE = Suite(
     "certificates",
     "certificates of second-order parsing, every one checked by its proof; what proofs cost",
-    {"verify": verify, "cost": cost},
+    {"verify": verify, "cost": cost, "exact": exact},
     options(
         Option("words", "longest sentences", 10**9, whole),
         TIME_LIMIT,
+        Option("methods", "of the part exact", list(EXACT), many=True, choices=list(EXACT)),
         kinds=("trilinear", "both"),
         named=("english", "hungarian"),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gpuparse.decoding.parts import Kind, Parts, as_axis, as_kind, legal_pairs
@@ -17,6 +17,7 @@ from gpuparse.structures.trees import Lengths, as_lengths, can_validate
 EPSILON = torch.finfo(torch.float64).eps
 TINY = torch.finfo(torch.float64).tiny
 FACTORS = ("first", "second", "third")
+AT_ONCE = 2**20  # numbers that bounds are computed from side by side
 
 
 class TrilinearParts(Parts):
@@ -74,22 +75,23 @@ class TrilinearParts(Parts):
 
     def bound(self, axis: int) -> Float[Tensor, "B N N"]:
         # Over the words node by node would be cubic. Instead each r by itself takes the least or greatest value that
-        # any word has there, by the sign of the rest. The root, often unlike the words, is taken exactly.
+        # any word has there that may be in such a triple, by the sign of the rest. The root, often unlike the words,
+        # and a head in place of its first child's sibling are taken exactly.
         given = [which for which in range(3) if which != as_axis(axis)]
         with torch.no_grad():
             node = torch.arange(self.nodes, device=self.device)
             inside = (node <= self.lengths[:, None])[:, :, None]
             factors = [torch.where(inside, factor.detach().double(), 0.0) for factor in self.factors]
             word = word_mask(self.lengths, self.nodes)[:, :, None]
-            low = torch.where(word, factors[axis], torch.inf).amin(1)
-            high = torch.where(word, factors[axis], -torch.inf).amax(1)
+            low = torch.where(word, factors[axis], torch.inf)
+            high = torch.where(word, factors[axis], -torch.inf)
             x, y = (factors[which] for which in given)
-            value = _greatest(x, y, low, high)
-            if axis == 0 or (axis == 1 and self.kind == "siblings"):
-                root = factors[axis][:, :1]
-                both = torch.maximum(value, (x * root) @ y.mT + _rounding(x, y, root))
-                # the root is no word's sibling: as one it stands for itself as the head, before its first child
-                value = both if axis == 0 else torch.where((node == 0)[:, None], both, value)
+            if self.kind == "siblings" and axis == 1:
+                value = torch.maximum(_greatest_between(x, y, low, high), _exact(x, factors[1], y))
+            else:
+                value = _greatest(x, y, low.amin(1), high.amax(1))
+                if axis == 0:
+                    value = torch.maximum(value, _exact(x, factors[0][:, :1], y))
             size = torch.stack([factor.abs().amax((1, 2)) for factor in factors]).sum(0)  # for what underflows
             value = value + (factors[0].shape[-1] * TINY * (4 + size))[:, None, None]
             value = torch.where(value.isnan(), torch.inf, value)  # sums of both infinities
@@ -121,6 +123,11 @@ class TrilinearParts(Parts):
         return (pairs.flatten(1, 2) @ third.mT).unflatten(1, (self.nodes, self.nodes)).to(self.dtype)
 
 
+def _exact(x: Float[Tensor, "B N R"], z: Float[Tensor, "B M R"], y: Float[Tensor, "B N R"]) -> Float[Tensor, "B N N"]:
+    """At least the sum over r of x[i, r] y[j, r] z[i, r], or z[0, r] if there is but one (M = 1)."""
+    return (x * z) @ y.mT + _rounding(x, y, z)
+
+
 def _greatest(
     x: Float[Tensor, "B N R"], y: Float[Tensor, "B N R"], low: Float[Tensor, "B R"], high: Float[Tensor, "B R"]
 ) -> Float[Tensor, "B N N"]:
@@ -133,6 +140,46 @@ def _greatest(
     left = torch.cat((up * high + down * low, up * low + down * high), -1)
     right = torch.cat((y.clamp(min=0), y.clamp(max=0)), -1)
     return left @ right.mT + _rounding(x, y, torch.maximum(low.abs(), high.abs()))
+
+
+def _greatest_between(
+    x: Float[Tensor, "B N R"], y: Float[Tensor, "B N R"], low: Float[Tensor, "B N R"], high: Float[Tensor, "B N R"]
+) -> Float[Tensor, "B N N"]:
+    """The same for every z between the least low and the greatest high of nodes that lie between i and j; -inf where
+    there are none, or none with a low below its high."""
+    B, N, R = x.shape
+    node, some = torch.arange(N, device=x.device), max(1, AT_ONCE // max(1, B * N * R))
+    ranges = _Ranges(torch.cat((low, -high), -1))
+    value = []
+    for i in node.split(some):
+        found = ranges.least(i[:, None], node)
+        least, greatest = found[..., :R], -found[..., R:]
+        product = x[:, i, None] * y[:, None]
+        own = torch.maximum(product * least, product * greatest).sum(-1)
+        value.append(torch.where((least <= greatest).all(-1), own, -torch.inf))
+    size = torch.where(low <= high, torch.maximum(low.abs(), high.abs()), 0.0).amax(1, keepdim=True)
+    return torch.cat(value, 1) + _rounding(x, y, size)
+
+
+class _Ranges:
+    """The least of any range of nodes, from the least of those whose width is a power of two."""
+
+    def __init__(self, values: Float[Tensor, "B N R"]) -> None:
+        levels, width = [values], 1
+        while 2 * width <= values.shape[1] - 2:
+            last = levels[-1]
+            levels.append(torch.minimum(last, torch.cat((last[:, width:], last[:, -width:]), 1)))
+            width *= 2
+        self.levels, self.nodes = torch.cat(levels, 1), values.shape[1]
+
+    def least(self, i: Int[Tensor, "*k"], j: Int[Tensor, "*k"]) -> Float[Tensor, "B *k R"]:
+        """Of the nodes between i and j, neither included; of one that is no word where there are none."""
+        first, width = torch.minimum(i, j) + 1, (i - j).abs() - 1
+        level = torch.frexp(width.clamp(min=1).double()).exponent - 1
+        last = first + width.clamp(min=1) - 2**level
+        one, other = (level * self.nodes + at.clamp(max=self.nodes - 1) for at in (first, last))
+        found = torch.minimum(self.levels[:, one], self.levels[:, other])
+        return torch.where((width > 0)[..., None], found, torch.inf)
 
 
 def _rounding(
