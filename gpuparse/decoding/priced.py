@@ -32,8 +32,9 @@ def check_pricing(value: Any, name: str) -> None:
 def families_to_price(scores: Scores, pricing: bool | str) -> dict[str, priced.Pairs] | None:
     """The pairs as kernels score them, with their bounds, by kind; None: all are to be scored.
 
-    By default ("auto") those of a CPU are priced if some of them are scored lazily; on a GPU the dense program has more
-    to do side by side. Families that no kernel can score are not, nor any where there are no kernels, or where
+    By default ("auto") those of a CPU are priced if some of them are scored lazily, but for siblings that are products
+    of vectors: to score all of these takes less than to find out which to score. On a GPU the dense program has more to
+    do side by side. Families that no kernel can score are not, nor any where there are no kernels, or where
     siblings and grandparents are of different dtypes, or where there are grandsiblings.
     """
     if (
@@ -47,6 +48,8 @@ def families_to_price(scores: Scores, pricing: bool | str) -> dict[str, priced.P
     if None in kinds or len(kinds) > 1:
         return None
     if pricing == "auto" and not all(scorer and takes_kernels(scorer.values, KERNEL) for scorer in scorers):
+        return None
+    if pricing == "auto" and any(scorer and scorer.siblings and scorer.kind == "trilinear" for scorer in scorers):
         return None
     return {
         kind: priced.Pairs(scorer, parts.bound(1 if kind == "siblings" else 0).double())

@@ -186,6 +186,10 @@ def test_when_it_prices() -> None:
     lazy = some_scores("trilinear", KINDS[1], [4], torch.float32, 0)
     assert "scored" in gp.decode(lazy, "eisner").stats and "scored" in gp.decode(lazy, projective=True).stats
     assert "scored" in gp.decode(lazy.take(torch.tensor([0])), "eisner").stats
+    for form, priced in (("trilinear", False), ("templates", True)):  # siblings that are products are scored at once
+        beside = some_scores(form, KINDS[2], [4], torch.float32, 0)
+        assert ("scored" in gp.decode(beside, "eisner").stats) == priced
+        assert "scored" in gp.decode(beside, "eisner", pricing=True).stats
     dense = lazy.dense()
     assert not gp.decode(dense, "eisner").stats and "scored" in gp.decode(dense, "eisner", pricing=True).stats
     own = Own("siblings", torch.tensor([4]), 5, torch.float32, torch.device("cpu"))
