@@ -240,8 +240,8 @@ def is_legal(kind: Kind, i: Tensor, j: Tensor, k: Tensor, length: Tensor) -> Boo
     # apart from it what is the same for all sentences, which is small
     if kind == "grandparents":
         return inside & ((i >= 0) & (j >= 1) & (k >= 1) & (i != j) & (j != k) & (i != k))
-    between = (j == i) | ((i < j) & (j < k)) | ((k < j) & (j < i))
-    return inside & ((i >= 0) & (j >= 0) & (k >= 1) & (i != k) & between)
+    between = (j == i) | ((i < j) & (j < k)) | ((k < j) & (j < i))  # so j is no less than i or k
+    return inside & ((i >= 0) & (k >= 1) & (i != k) & between)
 
 
 def legal_triples(kind: Kind, lengths: Int[Tensor, " B"], nodes: int) -> Bool[Tensor, "B N N N"]:

@@ -313,7 +313,8 @@ def phrases(kind: Any, grammar: gp.Grammar, *names: str, own_rules: bool = False
 
     def make(scores: dict[str, Tensor], lengths: Any = None, **options: Any) -> Any:
         more = {name: x for name, x in scores.items() if name not in ("tags", "roots")}
-        there = grammar.to(scores["roots"].device)
+        here = scores["roots"].device == grammar.scores.device  # else a copy, which torch.func would take for its own
+        there = grammar if here else grammar.to(scores["roots"].device)
         given = there.scores if scores["roots"].dtype == F64 else there.scores.float()
         own = replace(there, scores=given, roots=scores["roots"])
         return kind(own, scores["tags"], lengths=lengths, **more, **options)

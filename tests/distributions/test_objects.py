@@ -142,7 +142,8 @@ def shifted(name: str, x: Tensor, single_root: bool) -> Tensor:
         x = torch.cat([x[:, :1] - BIG, x[:, 1:]], 1)
     if name in ("arcs", "unary", "tags"):
         return x + (each[: x.shape[2]] if name == "arcs" else each[: x.shape[1], None])
-    if name == "roots" or (name == "grandparents" and not single_root):  # as many as words that are not under the root
+    above = name in ("grandparents", "grandsiblings")  # as many as words that are not under the root
+    if name == "roots" or (above and not single_root):
         return x
     return x + (BIG if name in ("transitions", "grandparents") else -BIG)
 

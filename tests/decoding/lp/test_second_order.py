@@ -48,7 +48,9 @@ def test_under_constraints(seed: int) -> None:
 
 def test_auto_takes_second_order_scores() -> None:
     scores = random_scores(3, 4)
-    assert torch.equal(decode(scores).score, decode(scores, "ilp").score)
+    best, found = decode(scores, "ilp").score, decode(scores)
+    assert torch.equal(decode(scores, exact=True).score, best)
+    assert torch.equal(found.score[found.certified], best[found.certified])
 
 
 def test_few_parts_are_scored() -> None:
