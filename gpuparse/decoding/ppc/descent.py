@@ -160,7 +160,9 @@ class Descent:
         total = self.arcs + self.y + gain + UNIT * (4 * size + (N + 4) * gain)  # rounding included
         heads = MATRIX_TREE.argmax(total, self.lengths, self.single_root)
         bound = tree_scores(total, heads, self.lengths)
-        bound = torch.where(heads[:, 1] >= 0, bound + UNIT * N * bound.abs(), torch.inf)
+        # a tree that has as much has no more below 0 than what it has above 0, less that
+        size = 2 * total.clamp(min=0).amax(1).sum(1) + bound.abs()
+        bound = torch.where(heads[:, 1] >= 0, bound + UNIT * N * size, torch.inf)
         tree = self._offer(heads)
         better = bound < self.bound
         self.bound = torch.where(better, bound, self.bound)
