@@ -1,9 +1,10 @@
 """Break single lines of gpuparse at random and count what its tests catch: ``python -m tools.mutations [--count 60]``.
 
 A mutation changes one operator, number, truth value or call (``+`` to ``-``, ``<`` to ``<=``, ``min`` to ``max``) in a
-copy of the project, and those tests of its package that run the line are run until the first failure. What no test
-catches is printed, for somebody to look at: a line that changes nothing but the time it takes cannot be caught by tests
-that assert results. Which test runs which line is found first, in some minutes; ``--data`` keeps and reuses that.
+copy of the project, and those tests of its package that run the line are run, the quickest first, until the first
+failure. What no test catches is printed, for somebody to look at: a line that changes nothing but the time it takes
+cannot be caught by tests that assert results. Which test runs which line, and for how long, is found first, in some
+minutes; ``--data`` keeps and reuses that.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 from coverage import CoverageData
 
@@ -154,27 +156,34 @@ def _caught(copy: Path, tests: Sequence[str]) -> str:
     return ""
 
 
-def _run_by(copy: Path, data: Path) -> CoverageData:
-    """Which tests run which line."""
-    if not data.exists():
+def _run_by(copy: Path, data: Path) -> tuple[CoverageData, dict[str, float]]:
+    """Which tests run which line, and the seconds of each test."""
+    times = data.with_suffix(".xml")
+    if not (data.exists() and times.exists()):
         tests = sorted({test for tests in PACKAGES.values() for test in tests})
-        done = _pytest(copy, "-n", "2", "--cov=gpuparse", "--cov-context=test", "--cov-report=", *tests)
+        how = ("--cov=gpuparse", "--cov-context=test", "--cov-report=", f"--junitxml={times}")
+        done = _pytest(copy, "-n", "2", *how, *tests)
         if done.returncode:
             sys.exit(f"the tests fail before anything is broken:\n{done.stdout[-3000:]}")
         shutil.copy(copy / ".coverage", data)
     found = CoverageData(str(data))
     found.read()
-    return found
+    cases = ElementTree.parse(times).iter("testcase")
+    return found, {_id(x.get("classname", ""), x.get("name", "")): float(x.get("time", 0)) for x in cases}
 
 
-def tests_of(found: CoverageData, m: Mutation, tests: Sequence[str], rng: random.Random) -> list[str]:
-    """The tests in those directories that run a line, in no order."""
+def _id(module: str, name: str) -> str:
+    """A test as pytest takes it on its command line."""
+    return f"{module.replace('.', '/')}.py::{name}"
+
+
+def tests_of(found: CoverageData, m: Mutation, tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+    """The tests in those directories that run a line, the quickest first."""
     (file,) = [name for name in found.measured_files() if name.endswith(f"/{m.file}")] or [""]
     contexts = found.contexts_by_lineno(file).get(m.line, []) if file else []
     names = {context.partition("|")[0] for context in contexts}
-    ours = sorted(name for name in names if name.startswith(tuple(f"{test}/" for test in tests)))
-    rng.shuffle(ours)
-    return ours
+    ours = [name for name in names if name.startswith(tuple(f"{test}/" for test in tests))]
+    return sorted(ours, key=lambda name: (seconds.get(name, 0.0), name))
 
 
 def _environment(copy: Path) -> dict[str, str]:
@@ -188,18 +197,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "mutations.coverage")
     args = parser.parse_args()
     root = Path(__file__).resolve().parents[1]
-    chosen, rng, survived = choose(root, args.count, args.seed), random.Random(args.seed), 0
+    chosen, survived = choose(root, args.count, args.seed), 0
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "gpuparse"
         shutil.copytree(
             root, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", "results", "__pycache__")
         )
-        found = _run_by(copy, args.data)
+        found, seconds = _run_by(copy, args.data)
         for number, m in enumerate(chosen, 1):
             tests = next(tests for package, tests in PACKAGES.items() if m.file.startswith(package + "/"))
             text = (root / m.file).read_text(encoding="utf-8")
             (copy / m.file).write_text(m.apply(text), encoding="utf-8")
-            by = _caught(copy, tests_of(found, m, tests, rng))
+            by = _caught(copy, tests_of(found, m, tests, seconds))
             (copy / m.file).write_text(text, encoding="utf-8")
             survived += not by
             print(f"{number}/{len(chosen)} {m.file}:{m.line}: {by[:100] or 'NOT CAUGHT'}", flush=True)
