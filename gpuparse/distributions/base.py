@@ -1,7 +1,7 @@
 """What every distribution over structures has, given its named scores and the algorithms of its family.
 
-A family says what is its own: the names of its scores (``parts``) and which of them are read, how its operators are
-called, what its structures look like and score, and what all of them share. The rest is here, once.
+A family says what is its own: the names of its scores (``parts``) and which of them are read, its operators and what
+they take beside the scores, what its structures look like and score, and what all of them share. The rest is here.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class StructuredDistribution(Distribution):
     parts: ClassVar[dict[str, int]]  # names of the scores in order; their dimensions if each sentence has its own
     what: ClassVar[str] = "trees"  # structures, in the plural
     exists: ClassVar[bool] = True  # whether a sentence has to have one
+    algorithms: ClassVar[Any]  # the ``Family`` of ``gpuparse.ops``, or what has its functions
     _kept: ClassVar[tuple[str, ...]] = ()  # names of what a distribution is made of beside scores and lengths
     lengths: Int[Tensor, " B"]
 
@@ -56,22 +57,6 @@ class StructuredDistribution(Distribution):
 
     def _read(self, name: str) -> Bool[Tensor, "*shape"] | None:
         """Which of the scores of a name are read; None: all."""
-        raise NotImplementedError
-
-    def _log_partition(self) -> Float64[Tensor, " B"]:
-        """log Z; its gradient is not asked for."""
-        raise NotImplementedError
-
-    def _expectations(self, name: str) -> dict[str, Tensor]:
-        """log Z and the expected number of each part, by name and differentiable: all of them, or just ``name``."""
-        raise NotImplementedError
-
-    def _best(self) -> Int[Tensor, " B *event"]:
-        """A best structure of each sentence."""
-        raise NotImplementedError
-
-    def _draw(self, num: int) -> Int[Tensor, "num B *event"]:
-        """Independent structures."""
         raise NotImplementedError
 
     def _as_structures(self, value: Tensor) -> Int[Tensor, "*S B *event"]:
@@ -106,6 +91,32 @@ class StructuredDistribution(Distribution):
     def _is_over_the_same(self, q: Self) -> bool:
         """Whether q, of the same class, is over the same structures, sizes and lengths aside."""
         return True
+
+    # ------------------------------------------------------------------------ its algorithms, unless it has its own way
+
+    def _inputs(self) -> tuple[Any, ...]:
+        """What the algorithms take beside the scores."""
+        return (self.lengths,)
+
+    def _weighed(self) -> Scores:
+        """The scores that sums are over."""
+        return self.scores
+
+    def _log_partition(self) -> Float64[Tensor, " B"]:
+        """log Z; its gradient is not asked for."""
+        return self.algorithms.log_partition(self._weighed(), *self._inputs())
+
+    def _expectations(self, name: str) -> dict[str, Tensor]:
+        """log Z and the expected number of each part, by name and differentiable: all of them, or just ``name``."""
+        return self._named(*self.algorithms.marginals(self._weighed(), *self._inputs()))
+
+    def _best(self) -> Int[Tensor, " B *event"]:
+        """A best structure of each sentence."""
+        return self.algorithms.argmax(_detached(self.scores), *self._inputs())
+
+    def _draw(self, num: int) -> Int[Tensor, "num B *event"]:
+        """Independent structures."""
+        return self.algorithms.sample(_detached(self._weighed()), *self._inputs(), num)
 
     # -------------------------------------------------------------------------------------------------- as an object
 
@@ -361,7 +372,7 @@ class StructuredDistribution(Distribution):
         return {name: sums[name] > 0 for name in self.parts if name in sums}
 
     def _parts(self) -> list[Tensor | None]:
-        return [None if x is None else x.detach() for x in (getattr(self, name) for name in self.parts)]
+        return _detached([getattr(self, name) for name in self.parts])
 
     def _leaves(self, q: Self, validates: bool | None) -> Bool[Tensor, " B"]:
         """Whether some structure that is possible here, however rare it is, is forbidden in q; both are centred."""
@@ -375,6 +386,10 @@ class StructuredDistribution(Distribution):
             if y is not None:
                 found = found | (possible[name] & y.isneginf()).flatten(1).any(1)
         return found
+
+
+def _detached(scores: Scores) -> list[Tensor | None]:
+    return [None if x is None else x.detach() for x in scores]
 
 
 def _check_same(p: StructuredDistribution, q: StructuredDistribution) -> None:

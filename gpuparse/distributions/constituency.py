@@ -65,6 +65,7 @@ class ConstituencyTrees(GrammarTrees):
     """
 
     parts: ClassVar[dict[str, int]] = {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
+    algorithms = cky.CKY
     columns = 4
     _kept = ("grammar", "_index")
     rules: Float[Tensor, "B R"]
@@ -137,17 +138,8 @@ class ConstituencyTrees(GrammarTrees):
                 shared.append(repeated(top.reshape(-1, 1), times, 1 if name == "roots" else n - 1))
         return self._like(found), torch.cat(shared, 1)
 
-    def _log_partition(self) -> Float64[Tensor, " B"]:
-        return cky.log_partition(self.scores, self._index, self.lengths)
-
-    def _expectations(self, name: str) -> dict[str, Tensor]:
-        return self._named(*cky.marginals(self.scores, self._index, self.lengths))
-
-    def _best(self) -> Int[Tensor, "B rows 4"]:
-        return cky.argmax(self._parts(), self._index, self.lengths)
-
-    def _draw(self, num: int) -> Int[Tensor, "num B rows 4"]:
-        return cky.sample(self._parts(), self._index, self.lengths, num)
+    def _inputs(self) -> tuple[Tensor, Tensor]:
+        return self._index, self.lengths
 
     def _score(self, value: Int[Tensor, "*S B rows 4"], found: bool = True) -> Float64[Tensor, "*S B"]:
         tags, rules, roots, spans = self.scores

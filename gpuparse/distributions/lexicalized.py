@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int, Int64
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -72,6 +72,7 @@ class LexicalizedTrees(GrammarTrees):
     """
 
     parts: ClassVar[dict[str, int]] = {"tags": 3, "arcs": 3, "rules": 2, "roots": 2}
+    algorithms = lexical.LEXICAL
     columns = 5
     _kept = ("grammar",)
     heads_of = staticmethod(heads_of)
@@ -147,22 +148,8 @@ class LexicalizedTrees(GrammarTrees):
             [of_tags[:, :, 0], of_arcs, often, of_roots.expand(B, 1)], 1
         )
 
-    def _log_partition(self) -> Float64[Tensor, " B"]:
-        return lexical.log_partition(self.scores, _rules_of(self.grammar), self.lengths)
-
-    def _expectations(self, name: str) -> dict[str, Tensor]:
-        log_z, expected = lexical.marginals(self.scores, _rules_of(self.grammar), self.lengths)
-        return self._named(log_z, *expected)
-
-    def _detached(self) -> Scores:
-        tags, arcs, rules, roots = (x.detach() for x in self.scores)
-        return tags, arcs, rules, roots
-
-    def _best(self) -> Int64[Tensor, "B M 5"]:
-        return lexical.argmax(self._detached(), _rules_of(self.grammar), self.lengths)
-
-    def _draw(self, num: int) -> Int64[Tensor, "num B M 5"]:
-        return lexical.sample(self._detached(), _rules_of(self.grammar), self.lengths, num)
+    def _inputs(self) -> tuple[Tensor, Tensor]:
+        return _rules_of(self.grammar).table, self.lengths
 
     def _score(self, value: Int[Tensor, "*S B M 5"], found: bool = True) -> Float64[Tensor, "*S B"]:
         return tree_scores(self.scores, _rules_of(self.grammar), value, self.lengths)

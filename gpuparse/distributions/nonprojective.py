@@ -29,6 +29,7 @@ class NonProjectiveTrees(TreeDistribution):
     """
 
     structure = MATRIX_TREE
+    algorithms = MATRIX_TREE.family
     projective = False
 
     def _in_some(self) -> dict[str, Bool[Tensor, "B N N"]]:

@@ -41,4 +41,5 @@ class ProjectiveTrees(TreeDistribution):
     """
 
     structure = EISNER
+    algorithms = EISNER.family
     projective = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -65,6 +65,7 @@ class SecondOrderTrees(TreeDistribution):
     """
 
     parts: ClassVar[dict[str, int]] = {"arcs": 3, "siblings": 4, "grandparents": 4, "grandsiblings": 5}
+    algorithms: ClassVar[Any] = second_order
     projective = True
     siblings: Float[Tensor, "B N N N"] | None
     grandparents: Float[Tensor, "B N N N"] | None
@@ -127,27 +128,6 @@ class SecondOrderTrees(TreeDistribution):
         # With several roots a large constant on all grandparents is not shared, for it weighs how many there are: it
         # costs its share of digits.
         return self._without_shared()[0]
-
-    def _log_partition(self) -> Float64[Tensor, " B"]:
-        return second_order.log_partition(self.scores, self.lengths, self.single_root)
-
-    def _expectations(self, name: str) -> dict[str, Tensor]:
-        log_z, *found = second_order.marginals(self.scores, self.lengths, self.single_root)
-        return self._named(log_z, *found, *[None] * (len(self.parts) - len(found)))
-
-    def _detached(self) -> Kinds:
-        arcs, siblings, grandparents, grandsiblings = self._parts()
-        assert arcs is not None
-        return arcs, siblings, grandparents, grandsiblings
-
-    def _best(self) -> Int[Tensor, "B N"]:
-        return second_order.argmax(self._detached(), self.lengths, self.single_root)
-
-    def _best_k(self, k: int) -> Int[Tensor, "k B N"]:
-        return second_order.topk(self._detached(), self.lengths, self.single_root, k)  # about n searches for each
-
-    def _draw(self, num: int) -> Int[Tensor, "num B N"]:
-        return second_order.sample(self._detached(), self.lengths, self.single_root, num)
 
     def _score(self, value: Int[Tensor, "*S B N"], found: bool = True) -> Float64[Tensor, "*S B"]:
         score = tree_scores(self.scores, value, self.lengths)  # -inf where a word has no head

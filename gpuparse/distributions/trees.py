@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from gpuparse.distributions.base import LOG_Z, StructuredDistribution
+from gpuparse.distributions.base import LOG_Z, Scores, StructuredDistribution, _detached
 from gpuparse.distributions.common import as_k
 from gpuparse.ops import Structure
 from gpuparse.ops.checks import check_scores
@@ -43,6 +43,7 @@ class TreeDistribution(StructuredDistribution):
 
     parts: ClassVar[dict[str, int]] = {"arcs": 3}
     structure: ClassVar[Structure]
+    """Their first-order algorithms."""
     projective: ClassVar[bool]
     _kept = ("single_root",)
     arcs: Float[Tensor, "B N N"]
@@ -104,20 +105,11 @@ class TreeDistribution(StructuredDistribution):
             log_z = torch.where(log_z.isneginf(), far, log_z)
         return log_z
 
-    def _weighed(self) -> Float[Tensor, "B N N"]:
-        return self._known.get("weighed", self.arcs)
+    def _inputs(self) -> tuple[Tensor, bool]:
+        return self.lengths, self.single_root
 
-    def _log_partition(self) -> Float64[Tensor, " B"]:
-        return self.structure.log_partition(self._weighed(), self.lengths, self.single_root)
-
-    def _expectations(self, name: str) -> dict[str, Tensor]:
-        return self._named(*self.structure.marginals(self._weighed(), self.lengths, self.single_root))
-
-    def _best(self) -> Int[Tensor, "B N"]:
-        return self.structure.argmax(self.arcs.detach(), self.lengths, self.single_root)
-
-    def _draw(self, num: int) -> Int[Tensor, "num B N"]:
-        return self.structure.sample(self._weighed().detach(), self.lengths, self.single_root, num)
+    def _weighed(self) -> Scores:
+        return (self._known["weighed"],) if "weighed" in self._known else self.scores
 
     def _as_structures(self, value: Tensor) -> Int[Tensor, "*S B N"]:
         return as_heads(value, self.arcs, self.lengths, self._validates)
@@ -141,13 +133,10 @@ class TreeDistribution(StructuredDistribution):
         """The k best trees (1 to 64), best first, and their scores; ranks that do not exist: heads -1, score -inf."""
         number = as_k(k)
         near = self._near()
-        heads = near._best_k(number)
+        heads = self.algorithms.topk(_detached(near.scores), *self._inputs(), number)
         if "each_root" in near._known:
             near._check_one_root(heads)
         return heads, self._score(heads).to(self._dtype)
-
-    def _best_k(self, k: int) -> Int[Tensor, "k B N"]:
-        return self.structure.topk(self.arcs.detach(), self.lengths, self.single_root, k)
 
     def _check_one_root(self, heads: Int[Tensor, "k B N"]) -> None:
         """Raise ValueError where trees were ordered by less than their scores."""

@@ -30,8 +30,3 @@ CKY = Family(
     kernels=[Kernels(_room, "cky", argmax="cky_argmax", sample="cky_sample")],
     serves=lambda x, kernel: takes_kernels(x, kernel),  # that of this module, whatever it is by then
 )
-
-log_partition = CKY.log_partition
-marginals = CKY.marginals
-argmax = CKY.argmax
-sample = CKY.sample

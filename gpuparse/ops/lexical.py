@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float64, Int
 from torch import Tensor
 
 from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
@@ -10,10 +9,6 @@ from gpuparse.ops.launch import PAD
 from gpuparse.ops.library import takes_kernels
 from gpuparse.ops.plain import lexical as plain
 from gpuparse.ops.plain.lexical import Rules, Scores
-
-Lengths = Int[Tensor, " B"]
-Expected = tuple[Tensor, Tensor, Tensor, Tensor]
-"""tags [B, n, T], arcs [B, N, N], rules [B, R], roots [B, S]: how many of each a tree has."""
 
 
 def _room(task: KernelTask) -> Room:
@@ -57,24 +52,3 @@ LEXICAL = Family(
     orders=0,
     serves=lambda x, kernel: takes_kernels(x, kernel),  # that of this module, whatever it is by then
 )
-
-
-def log_partition(scores: Scores, rules: Rules, lengths: Lengths) -> Float64[Tensor, " B"]:
-    """log Z in float64, without a gradient; -inf where there is no tree, NaN where a score read is NaN or +inf."""
-    return LEXICAL.log_partition(scores, rules.table, lengths)
-
-
-def marginals(scores: Scores, rules: Rules, lengths: Lengths) -> tuple[Float64[Tensor, " B"], Expected]:
-    """log Z in float64 and the expected numbers of tags, arcs, rules and roots, all differentiable."""
-    logz, *expected = LEXICAL.marginals(scores, rules.table, lengths)
-    return logz, tuple(expected)
-
-
-def argmax(scores: Scores, rules: Rules, lengths: Lengths) -> Int[Tensor, "B M 5"]:
-    """A best tree; all -1 where there is none or a score read is NaN or +inf."""
-    return LEXICAL.argmax(scores, rules.table, lengths)
-
-
-def sample(scores: Scores, rules: Rules, lengths: Lengths, num: int) -> Int[Tensor, "num B M 5"]:
-    """``num`` trees drawn from each sentence's distribution, by torch's random numbers."""
-    return LEXICAL.sample(scores, rules.table, lengths, num)

@@ -113,7 +113,7 @@ def log_partition(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool)
 def marginals(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool) -> tuple[Any, ...]:
     """As ``Family.marginals``."""
     family, given = _family(scores)
-    return family.marginals(given, lengths, single_root)
+    return *family.marginals(given, lengths, single_root), *[None] * (4 - len(given))
 
 
 def argmax(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool) -> Int[Tensor, "B N"]:
@@ -129,5 +129,5 @@ def sample(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool, num: i
 
 
 def topk(scores: Scores, lengths: Int[Tensor, " B"], single_root: bool, k: int) -> Int[Tensor, "k B N"]:
-    """Heads of the k best trees, best first; -1 for ranks that do not exist."""
+    """Heads of the k best trees, best first; -1 for ranks that do not exist. About n searches for each."""
     return plain.topk(argmax, scores, lengths.clamp(0, scores[0].shape[1] - 1), single_root, k)

@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from tests.distributions.families import FAMILIES, Family
+from tests.distributions.made_up import MADE_UP
 from tests.distributions.numeric import F32, F64
 
+EVERY = {**FAMILIES, "made up": MADE_UP}
 
-@pytest.fixture(scope="module", params=FAMILIES.values(), ids=FAMILIES)
+
+@pytest.fixture(scope="module", params=EVERY.values(), ids=EVERY)
 def family(request: pytest.FixtureRequest) -> Family:
     return request.param  # type: ignore[no-any-return]
 
