@@ -119,6 +119,15 @@ DEVICE PackBits lane_numbers(int i) {
 }
 DEVICE Mask lanes_below(int i, int n) { return (Mask)(lane_numbers(i) < (PackBits{} + (i64)n)); }
 DEVICE Mask lane_is(int i, int k) { return (Mask)(lane_numbers(i) == (PackBits{} + (i64)k)); }
+DEVICE Pack moved_down(Pack v, int by) {  // lane l + by in lane l; others are any of v
+#if defined(__clang__)
+  Pack r;
+  for (int l = 0; l < W; ++l) r[l] = v[(l + by) % W];
+  return r;
+#else
+  return __builtin_shuffle(v, lane_numbers(by));
+#endif
+}
 
 // Exported symbol <name>: a pointer to a function (runner, threads, kernel arguments...) that runs a team a thread. The
 // runner is run_in_threads of threads.cpp.

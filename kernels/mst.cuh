@@ -20,14 +20,20 @@ template <class In> DEVICE int best_heads(const In* scores, int N, int n, i64* h
   PACKS(m, n + 1) {
     Pack best = splat<Pack>(-infinity()), from = splat<Pack>(-1.);
     Pack odd = Pack{};  // keeps a NaN once it has seen one
-    for (int h = 0; h <= n; ++h) {
-      Pack x = scores_at(scores + (i64)h * N, m, N);
-      if (h >= m && h < m + W) x = choose(lane_is(m, h), splat<Pack>(-infinity()), x);
-      odd = choose(x == x, odd, x);
-      Mask better = x > best;
-      best = choose(better, x, best);
-      from = choose(better, splat<Pack>((double)h), from);
-    }
+    auto among = [&](int first, int last, auto score) INLINED {
+      for (int h = first; h < last; ++h) {
+        const Pack x = score(h);
+        odd = choose(x == x, odd, x);
+        const Mask better = x > best;
+        best = choose(better, x, best);
+        from = choose(better, splat<Pack>((double)h), from);
+      }
+    };
+    auto score = [&](int h) INLINED { return scores_at(scores + (i64)h * N, m, N); };
+    const int own = m + W < n + 1 ? m + W : n + 1;
+    among(0, m, score);
+    among(m, own, [&](int h) INLINED { return choose(lane_is(m, h), splat<Pack>(-infinity()), score(h)); });
+    among(own, n + 1, score);
     const Mask wrong = (odd != odd) | (best == infinity());
     bad |= any(wrong & lanes_below(m, n + 1) & ~lane_is(m, 0));
     for (int l = 0; l < W && m + l <= n; ++l)

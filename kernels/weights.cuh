@@ -8,15 +8,16 @@ template <class X = Pack, class In> DEVICE X scores_at(const In* row, int m, int
 #if ON_GPU
   return score_of(row[m], X{});
 #else
-  Pack x;
-  if (m + W <= N) {
-    typedef In Few __attribute__((vector_size(sizeof(In) * W)));
+  typedef In Few __attribute__((vector_size(sizeof(In) * W)));
+  auto load = [](const In* from) INLINED {
     Few few;
-    std::memcpy(&few, row + m, sizeof few);
-    x = __builtin_convertvector(few, Pack);
-  } else {
-    for (int l = 0; l < W; ++l) x[l] = m + l < N ? (double)row[m + l] : -infinity();
-  }
+    std::memcpy(&few, from, sizeof few);
+    return __builtin_convertvector(few, Pack);
+  };
+  if (m + W <= N) return load(row + m);
+  if (N >= W) return choose(lanes_below(m, N), moved_down(load(row + N - W), m + W - N), splat<Pack>(-infinity()));
+  Pack x;
+  for (int l = 0; l < W; ++l) x[l] = m + l < N ? (double)row[m + l] : -infinity();
   return x;
 #endif
 }
@@ -63,12 +64,14 @@ struct Range {
 
 // Adds a word: what its scores are shifted by, and the sum of its weights.
 template <class T, class X> DEVICE void add_word(Range& mine, X shift, typename T::V sum, int m, int n) {
+  double bound = 1.;  // no overflow: a sum has at most n + 1 weights, none of them above 1
   for (int l = 0; l < W; ++l)
     if (m + l >= 1 && m + l <= n) {
       mine.shift += nats(lane_of(shift, l));
       mine.bad |= too_low(lane_of(shift, l));
-      if constexpr (!any_range<T>) mine.log_bound += log(fmax(1., lane_of(sum, l)));
+      if constexpr (!any_range<T>) bound *= fmax(1., lane_of(sum, l));
     }
+  if constexpr (!any_range<T>) mine.log_bound += log(bound);
 }
 
 // Calls put(h, m, T weights) for every head h = 0..n and pack of modifiers m = 0.. of an n-word sentence.

@@ -167,36 +167,30 @@ class Family:
         first, kernels = task.scores[0], self._kernels(task.scores)
         assert first is not None
         check_lengths(inputs[self._lengths], first)
-        dtype = first.dtype
+        dtype, count = first.dtype, task.sizes[0]
+        kernel = Kernel(getattr(kernels, task.kind), NUMBERS[dtype], order)
         args: list[Argument] = [
             None if x is None else x.contiguous() if x.dtype == dtype else x.to(dtype).contiguous()
             for x in (*task.scores[: kernels.takes], *directions)
         ]
-        passes, told = [0], list[Argument](numbers)
-        if kernels.apart and task.kind == "sums":
-            two = backend.lanes > 1
-            passes, told = [1, 2] if two else [0], [first.new_empty(task.sizes[0], dtype=torch.int32) if two else None]
-        for which in passes:
-            room = kernels.room(task._replace(fast=which == 1))
-            launch(
-                backend,
-                Kernel(getattr(kernels, task.kind), NUMBERS[dtype], order),
-                [*args, *(x.contiguous() for x in inputs[: self.tensors]), *results],
-                sentences=task.sizes[0],
-                nodes=room.nodes,
-                work=room.work,
-                doubles=room.doubles,
-                ints=room.ints,
-                longs=room.longs,
-                tail=[
-                    *map(Long, (room.doubles, *room.ints) if room.strides is None else room.strides),
-                    *told,
-                    *([which] if kernels.apart and task.kind == "sums" else ()),
-                    *task.sizes,
-                    *map(int, inputs[self.tensors :]),
-                ],
-                rarely=which == 2,
-            )
+        args += [x.contiguous() for x in inputs[: self.tensors]]
+        args += results
+        told = [*task.sizes, *[int(x) for x in inputs[self.tensors :]]]
+
+        def run(task: KernelTask, numbers: Sequence[Argument], rarely: bool = False) -> None:
+            nodes, work, doubles, ints, longs, strides = kernels.room(task)
+            tail = [*[Long(x) for x in strides or (doubles, *ints)], *numbers, *told]
+            rooms: dict[str, Any] = {"doubles": doubles, "ints": ints, "longs": longs}
+            launch(backend, kernel, args, sentences=count, nodes=nodes, work=work, **rooms, tail=tail, rarely=rarely)
+
+        if not kernels.apart or task.kind != "sums":
+            run(task, numbers)
+        elif backend.lanes == 1:
+            run(task, [None, 0])
+        else:
+            unproven = first.new_empty(count, dtype=torch.int32)
+            run(task._replace(fast=True), [unproven, 1])
+            run(task, [unproven, 2], rarely=True)
 
     def sums(
         self,
@@ -232,18 +226,17 @@ class Family:
     ) -> Tensor:
         """Run the argmax, topk or sample kernel."""
         assert scores[0] is not None
-        backend, found = backend or kernels_for(scores[0]), self.empty_structures(scores, many)
-        task = KernelTask(
-            kind, self._sizes(scores), scores, many=many or 0, lanes=1 if kind == "argmax" else backend.lanes
-        )
+        backend, sizes = backend or kernels_for(scores[0]), self._sizes(scores)
+        found = self.empty_structures(scores, many, sizes)
+        task = KernelTask(kind, sizes, scores, many=many or 0, lanes=1 if kind == "argmax" else backend.lanes)
         results = [found] if seed is None else [seed, found]
         self._launch(task, inputs, (), results, () if many is None else (many,), None, backend)
         return found
 
-    def empty_structures(self, scores: Bundle, many: int | None) -> Tensor:
+    def empty_structures(self, scores: Bundle, many: int | None, sizes: tuple[int, ...] | None = None) -> Tensor:
         assert scores[0] is not None
         leading = () if many is None else (many,)
-        return scores[0].new_empty((*leading, *self.structure(*self._sizes(scores))), dtype=torch.int64)
+        return scores[0].new_empty((*leading, *self.structure(*(sizes or self._sizes(scores)))), dtype=torch.int64)
 
     def empty_scores(self, scores: Bundle) -> list[Tensor]:
         """What gradients of every sentence are written to; one that nobody has scores for is empty."""
