@@ -47,9 +47,7 @@ class Example(NamedTuple):
 
 
 ARCS: dict[str, Kind] = {
-    f"{s.name}{', many roots' * (not root)}": Kind(s.family, root)
-    for s in (EISNER, MATRIX_TREE)
-    for root in (True, False)
+    f"{s.name}{', many roots' * (not root)}": Kind(s, root) for s in (EISNER, MATRIX_TREE) for root in (True, False)
 }
 KINDS: dict[str, Kind] = {
     **ARCS,

@@ -34,7 +34,10 @@ PACKAGES = {
 }
 """What is broken, and whose tests have to notice."""
 TESTS = "not emulated and not exhaustive"
-SECONDS = 600  # a test run that takes longer hangs: caught
+SECONDS, SLOWER = (
+    60,
+    10,
+)  # a test run that takes longer than so many seconds, and times as long as before, hangs: caught
 AT_ONCE = 100  # tests of a line that are run together; the rest only if none of these fails
 OPERATORS = {
     ast.Add: ("+", "-"),
@@ -143,11 +146,12 @@ def _pytest(copy: Path, *arguments: str, seconds: float | None = None) -> subpro
     return subprocess.run(command, cwd=copy, env=_environment(copy), capture_output=True, text=True, timeout=seconds)
 
 
-def _caught(copy: Path, tests: Sequence[str]) -> str:
+def _caught(copy: Path, tests: Sequence[str], seconds: Mapping[str, float]) -> str:
     """Which test failed first, or "" if none did."""
     for k in range(0, len(tests), AT_ONCE):
+        some = tests[k : k + AT_ONCE]
         try:
-            done = _pytest(copy, "-x", *tests[k : k + AT_ONCE], seconds=SECONDS)
+            done = _pytest(copy, "-x", *some, seconds=SECONDS + SLOWER * sum(seconds.get(name, 0.0) for name in some))
         except subprocess.TimeoutExpired:
             return "a test that hangs"
         if done.returncode not in (0, 5):
@@ -194,24 +198,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60, help="how many lines to break")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--skip", type=int, default=0, help="how many of them were tried before")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "mutations.coverage")
     args = parser.parse_args()
     root = Path(__file__).resolve().parents[1]
-    chosen, survived = choose(root, args.count, args.seed), 0
+    chosen, survived = [*enumerate(choose(root, args.count, args.seed), 1)][args.skip :], 0
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "gpuparse"
         shutil.copytree(
             root, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", "results", "__pycache__")
         )
         found, seconds = _run_by(copy, args.data)
-        for number, m in enumerate(chosen, 1):
+        for number, m in chosen:
             tests = next(tests for package, tests in PACKAGES.items() if m.file.startswith(package + "/"))
-            text = (root / m.file).read_text(encoding="utf-8")
+            text = (copy / m.file).read_text(encoding="utf-8")
             (copy / m.file).write_text(m.apply(text), encoding="utf-8")
-            by = _caught(copy, tests_of(found, m, tests, seconds))
+            by = _caught(copy, tests_of(found, m, tests, seconds), seconds)
             (copy / m.file).write_text(text, encoding="utf-8")
             survived += not by
-            print(f"{number}/{len(chosen)} {m.file}:{m.line}: {by[:100] or 'NOT CAUGHT'}", flush=True)
+            print(f"{number}/{args.count} {m.file}:{m.line}: {by[:100] or 'NOT CAUGHT'}", flush=True)
             if not by:
                 print(f"    - {text.split(chr(10))[m.line - 1].strip()}")
                 print(f"    + {m.apply(text).split(chr(10))[m.line - 1].strip()}", flush=True)

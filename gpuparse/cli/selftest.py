@@ -212,7 +212,7 @@ def _readings(*given: Any) -> Results:
     """What trees and stars say of arcs, and what they score."""
     arcs, up, siblings, grandparents, lengths = given
     pairs = siblings, grandparents
-    heads = MATRIX_TREE.argmax(arcs, lengths, True)
+    heads = MATRIX_TREE.argmax((arcs,), lengths, True)
     stars = automata.automata(arcs, up, *pairs, lengths)
     return multipliers.readings(up.double(), arcs.double(), *pairs, lengths, heads, stars)
 
@@ -305,8 +305,8 @@ def _families(arcs: Tensor, lengths: Tensor) -> Iterator[tuple[Family, list[Stru
     def trees(kind: Any, **pairs: Tensor) -> list[StructuredDistribution]:
         return [kind(arcs, single_root=root, **given, **pairs) for root in (True, False)]
 
-    yield EISNER.family, trees(distributions.ProjectiveTrees)
-    yield MATRIX_TREE.family, trees(distributions.NonProjectiveTrees)
+    yield EISNER, trees(distributions.ProjectiveTrees)
+    yield MATRIX_TREE, trees(distributions.NonProjectiveTrees)
     some, (B, N) = _randoms(3, arcs), arcs.shape[:2]
     word = torch.arange(N - 1)
     pairs = {"siblings": some(B, N, N, N), "grandparents": some(B, N, N, N)}

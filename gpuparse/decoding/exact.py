@@ -22,13 +22,13 @@ def first_order(scores: Scores, *, projective: bool, single_root: bool, with_par
 
     ``with_parts``: whose best is added to the arcs, for the message where there is no tree.
     """
-    structure = EISNER if projective else MATRIX_TREE
+    family = EISNER if projective else MATRIX_TREE
     folded = scores.fold_labels()
     arcs, lengths = folded.arcs.detach(), folded.lengths
     if scores.large:
-        heads = best_tree(scores.of_each_arc(), lengths, structure, single_root)
+        heads = best_tree(scores.of_each_arc(), lengths, family, single_root)
     else:
-        heads = structure.argmax(arcs, lengths, single_root)
+        heads = family.argmax((arcs,), lengths, single_root)
     found = heads[:, 1] >= 0  # word 1 is in every sentence
     if scores.validates and not bool(found.all()):
         best = [*with_parts] if scores.labels is None else ["labels", *with_parts]

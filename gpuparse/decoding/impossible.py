@@ -116,7 +116,7 @@ def _masked(
     size = size_of(first)
     if not bool((gap.flatten(1).amax(1) > size).any()):  # whatever trees are known
         return torch.zeros_like(gap, dtype=torch.bool)
-    heads = (EISNER if projective else MATRIX_TREE).argmax(most, scores.lengths, single_root)
+    heads = (EISNER if projective else MATRIX_TREE).argmax((most,), scores.lengths, single_root)
     score = scores.total(heads).detach()  # -inf without a tree
     if known is not None:
         score = torch.maximum(score, scores.total(known).detach())

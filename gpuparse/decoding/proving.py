@@ -195,4 +195,4 @@ def _priced(sentence: Single, leaf: ProofLeaf, tree: list[int] | None = None) ->
 
 def _best(arcs: Doubles, single_root: bool) -> list[int]:
     lengths = torch.tensor([len(arcs) - 1])
-    return [int(x) for x in MATRIX_TREE.argmax(torch.from_numpy(arcs)[None], lengths, single_root)[0].tolist()]
+    return [int(x) for x in MATRIX_TREE.argmax((torch.from_numpy(arcs)[None],), lengths, single_root)[0].tolist()]

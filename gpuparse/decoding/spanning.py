@@ -42,7 +42,7 @@ def mst(
             single_root,
         )
     else:
-        heads = MATRIX_TREE.argmax(arcs.detach(), lengths, single_root)
+        heads = MATRIX_TREE.argmax((arcs.detach(),), lengths, single_root)
     if validates and arcs.shape[0] and int(heads.select(1, 1).min()) < 0:
         sentence = int((heads[:, 1] < 0).nonzero()[0])
         raise no_tree_error(arcs, lengths, sentence, projective=False, single_root=single_root)

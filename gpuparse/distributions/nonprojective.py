@@ -28,8 +28,7 @@ class NonProjectiveTrees(TreeDistribution):
         torch.Size([1, 4, 4])
     """
 
-    structure = MATRIX_TREE
-    algorithms = MATRIX_TREE.family
+    algorithms = first_order = MATRIX_TREE
     projective = False
 
     def _in_some(self) -> dict[str, Bool[Tensor, "B N N"]]:

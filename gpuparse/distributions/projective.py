@@ -40,6 +40,5 @@ class ProjectiveTrees(TreeDistribution):
         tensor([0.1429, 0.5000])
     """
 
-    structure = EISNER
-    algorithms = EISNER.family
+    algorithms = first_order = EISNER
     projective = True

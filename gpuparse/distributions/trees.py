@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpuparse.distributions.base import LOG_Z, Scores, StructuredDistribution, _detached
 from gpuparse.distributions.common import as_k
-from gpuparse.ops import Structure
+from gpuparse.ops import Family
 from gpuparse.ops.checks import check_scores
 from gpuparse.ops.shifts import LOST, ONE_ROOT, arcs_less_shared, that_matter
 from gpuparse.structures.masks import arc_mask, word_mask
@@ -42,8 +42,8 @@ class TreeDistribution(StructuredDistribution):
     """
 
     parts: ClassVar[dict[str, int]] = {"arcs": 3}
-    structure: ClassVar[Structure]
-    """Their first-order algorithms."""
+    first_order: ClassVar[Family]
+    """Their algorithms where only arcs have scores."""
     projective: ClassVar[bool]
     _kept = ("single_root",)
     arcs: Float[Tensor, "B N N"]
@@ -90,7 +90,7 @@ class TreeDistribution(StructuredDistribution):
     # ``each_root``: what each word under the root but the first costs beside its score (``arcs_less_shared``).
 
     def _without_shared(self) -> tuple[Self, Float64[Tensor, "B K"]]:
-        arcs, shared, each_root = arcs_less_shared(self.arcs, self.lengths, self.structure, self.single_root)
+        arcs, shared, each_root = arcs_less_shared(self.arcs, self.lengths, self.first_order, self.single_root)
         near = self._like([arcs])
         near._known["weighed"] = that_matter(arcs)
         if each_root is not None:
@@ -100,7 +100,7 @@ class TreeDistribution(StructuredDistribution):
     def _log_z_of_large(self) -> Float64[Tensor, " B"]:
         log_z = self._sums(LOG_Z)
         if "weighed" in self._known and bool(log_z.isneginf().any()):  # there is no tree, or none of any weight
-            of_all = self.structure.log_partition(self.arcs, self.lengths, self.single_root)
+            of_all = self.first_order.log_partition((self.arcs,), self.lengths, self.single_root)
             far = torch.where(of_all.isneginf(), -torch.inf, -2 * LOST)
             log_z = torch.where(log_z.isneginf(), far, log_z)
         return log_z

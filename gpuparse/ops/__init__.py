@@ -6,13 +6,12 @@ Each function here takes the operator where kernels serve the device, and the pl
 from gpuparse.ops import automata, bp, chains, multipliers, priced, pricing, second_order, viterbi
 from gpuparse.ops.checks import check_flags
 from gpuparse.ops.family import Family
-from gpuparse.ops.structures import EISNER, MATRIX_TREE, Structure
+from gpuparse.ops.structures import EISNER, MATRIX_TREE
 
 __all__ = [
     "EISNER",
     "MATRIX_TREE",
     "Family",
-    "Structure",
     "automata",
     "bp",
     "chains",

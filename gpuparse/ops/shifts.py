@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from gpuparse.ops import Structure
+from gpuparse.ops import Family
 from gpuparse.structures.masks import arc_mask, is_position
 
 LARGE = 2.0**20
@@ -96,9 +96,9 @@ def arcs_less_greatest(
 
 
 def arcs_less_shared(
-    arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], structure: Structure, single_root: bool
+    arcs: Float[Tensor, "B N N"], lengths: Int[Tensor, " B"], family: Family, single_root: bool
 ) -> tuple[Float64[Tensor, "B N N"], Float64[Tensor, "B K"], Float64[Tensor, " B"] | None]:
-    """The same of arcs as they were given, for trees of a structure; -inf where they are not read.
+    """The same of arcs as they were given, for trees of a family; -inf where they are not read.
 
     If any number of words may hang on the root, but each costs a lot, one does: where trees with one are proven to be
     all that matters, that one's cost is shared, too, and the last tensor says what each more costs beside its score.
@@ -109,7 +109,7 @@ def arcs_less_shared(
         return found, shared, None
     one, of_one = arcs_less_greatest(given, True)
     one = torch.cat([one[:, :1] - LARGE, one[:, 1:]], 1)  # two weigh exp(-LARGE) times what one does
-    enough = (structure.log_partition(that_matter(one), lengths, False) > ONE_ROOT) & (of_one[:, -1] < -2 * LARGE)
+    enough = (family.log_partition((that_matter(one),), lengths, False) > ONE_ROOT) & (of_one[:, -1] < -2 * LARGE)
     of_one[:, -1] += LARGE
     shared = torch.nn.functional.pad(shared, (0, 2))
     each = torch.where(enough, of_one[:, -1], 0.0)
@@ -207,11 +207,11 @@ def check_sums(
 
 
 def best_tree(
-    scores: Mapping[str, Float[Tensor, "B N N"]], lengths: Int[Tensor, " B"], structure: Structure, single_root: bool
+    scores: Mapping[str, Float[Tensor, "B N N"]], lengths: Int[Tensor, " B"], family: Family, single_root: bool
 ) -> Int[Tensor, "B N"]:
     """Heads of a best tree under the sum of scores of arcs, by the names of the arguments, that may be large; -1 where
     there is none. Best as far as doubles tell."""
-    return structure.argmax(sum_less_greatest(scores, lengths, single_root), lengths, single_root)
+    return family.argmax((sum_less_greatest(scores, lengths, single_root),), lengths, single_root)
 
 
 def sum_less_greatest(

@@ -2,71 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from jaxtyping import Float, Float64, Int
-from torch import Tensor
-
 from gpuparse.ops import plain
 from gpuparse.ops.family import Family, Kernels, KernelTask, Plain, Room
 from gpuparse.ops.launch import square
 from gpuparse.ops.plain.generic import Argmax, LogPartition
 from gpuparse.structures.masks import arc_mask
 
-Arcs = Float[Tensor, "B N N"]
-Lengths = Int[Tensor, " B"]
 
-
-@dataclass(frozen=True, eq=False)
-class Structure:
-    """A family of trees and its algorithms. Results follow the dtype and device of ``arcs``."""
-
-    name: str
-    kernels: Kernels
-    plain_log_partition: LogPartition
-    plain_argmax: Argmax
-    family: Family = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        log_partition, argmax = self.plain_log_partition, self.plain_argmax
-        family = Family(
-            name=self.name,
-            scores={"arcs": "B N N"},
-            inputs="Tensor lengths, bool single_root",
-            sizes="B N",
-            structure=lambda B, N: (B, N),
-            plain=Plain(
-                masks=lambda scores, lengths: [arc_mask(lengths, scores[0].shape[-1])],
-                log_partition=lambda scores, *inputs: log_partition(scores[0].double(), *inputs),
-                argmax=lambda scores, *inputs: argmax(scores[0], *inputs),
-                topk=lambda scores, *inputs: plain.generic.topk(argmax, scores[0], *inputs),
-                sample=lambda scores, *inputs: plain.generic.sample(log_partition, scores[0], *inputs),
-            ),
-            kernels=[self.kernels],
-        )
-        object.__setattr__(self, "family", family)
-
-    def log_partition(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Float64[Tensor, " B"]:
-        """log Z in float64, without a gradient; -inf where there is no tree, NaN where a score read is NaN or +inf."""
-        return self.family.log_partition((arcs,), lengths, single_root)
-
-    def marginals(
-        self, arcs: Arcs, lengths: Lengths, single_root: bool
-    ) -> tuple[Float64[Tensor, " B"], Float[Tensor, "B N N"]]:
-        """log Z in float64 and the probability of each arc, both differentiable."""
-        return self.family.marginals((arcs,), lengths, single_root)
-
-    def argmax(self, arcs: Arcs, lengths: Lengths, single_root: bool) -> Int[Tensor, "B N"]:
-        """Heads of a best tree; all -1 where there is none or a score read is NaN or +inf."""
-        return self.family.argmax((arcs,), lengths, single_root)
-
-    def topk(self, arcs: Arcs, lengths: Lengths, single_root: bool, k: int) -> Int[Tensor, "k B N"]:
-        """Heads of the k best trees, best first; -1 for ranks that do not exist."""
-        return self.family.topk((arcs,), lengths, single_root, k)
-
-    def sample(self, arcs: Arcs, lengths: Lengths, single_root: bool, num: int) -> Int[Tensor, "num B N"]:
-        """Heads of ``num`` trees drawn from each sentence's distribution, by torch's random numbers."""
-        return self.family.sample((arcs,), lengths, single_root, num)
+def _trees(name: str, kernels: Kernels, log_partition: LogPartition, argmax: Argmax) -> Family:
+    return Family(
+        name=name,
+        scores={"arcs": "B N N"},
+        inputs="Tensor lengths, bool single_root",
+        sizes="B N",
+        structure=lambda B, N: (B, N),
+        plain=Plain(
+            masks=lambda scores, lengths: [arc_mask(lengths, scores[0].shape[-1])],
+            log_partition=lambda scores, *inputs: log_partition(scores[0].double(), *inputs),
+            argmax=lambda scores, *inputs: argmax(scores[0], *inputs),
+            topk=lambda scores, *inputs: plain.generic.topk(argmax, scores[0], *inputs),
+            sample=lambda scores, *inputs: plain.generic.sample(log_partition, scores[0], *inputs),
+        ),
+        kernels=[kernels],
+    )
 
 
 def _eisner_room(task: KernelTask) -> Room:
@@ -97,13 +55,13 @@ def _matrix_tree_room(task: KernelTask) -> Room:
     return Room(N, N**3 + k * N**2, doubles, ints=(N, *stacks), strides=(doubles, *stacks))
 
 
-EISNER = Structure(
+EISNER = _trees(
     "eisner",
     Kernels(_eisner_room, "eisner", argmax="eisner_argmax", topk="eisner_topk", sample="eisner_sample"),
     plain.eisner.log_partition,
     plain.eisner.argmax,
 )
-MATRIX_TREE = Structure(
+MATRIX_TREE = _trees(
     "matrix_tree",
     Kernels(_matrix_tree_room, "matrix_tree", argmax="mst", topk="mst_topk", sample="matrix_tree_sample"),
     plain.matrix_tree.log_partition,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpuparse.ops import EISNER, MATRIX_TREE, launch
 from gpuparse.ops.backend import Kernel
-from gpuparse.ops.family import KernelTask
+from gpuparse.ops.family import Family, KernelTask
 from gpuparse.ops.second_order import SECOND_ORDER
 from tests.declared import example
 from tests.ptx.launch import Counts
@@ -38,10 +38,10 @@ def last() -> Counts:
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize(("structure", "most"), [(EISNER, 60), (MATRIX_TREE, 20)], ids=["eisner", "mst"])
-def test_barriers_of_decoding(structure: object, most: int) -> None:
+@pytest.mark.parametrize(("family", "most"), [(EISNER, 60), (MATRIX_TREE, 20)], ids=["eisner", "mst"])
+def test_barriers_of_decoding(family: Family, most: int) -> None:
     """The program has one for each width; unwinding and contraction have none, for one warp does them."""
-    structure.family.decode("argmax", scores(2), (LENGTHS, True), backend=counting())  # type: ignore[attr-defined]
+    family.decode("argmax", scores(2), (LENGTHS, True), backend=counting())
     assert 0 < last().barriers <= most
 
 
@@ -49,7 +49,7 @@ def test_barriers_of_decoding(structure: object, most: int) -> None:
 def test_barriers_of_elimination() -> None:
     """One for each word, and two on the way back."""
     given = scores(2)
-    MATRIX_TREE.family.sums(given, (LENGTHS, True), (), torch.empty(1, dtype=torch.float64), given, counting())
+    MATRIX_TREE.sums(given, (LENGTHS, True), (), torch.empty(1, dtype=torch.float64), given, counting())
     assert 120 <= last().barriers <= 150
 
 

@@ -33,7 +33,7 @@ def test_readings(kind: tuple[bool, bool], dtype: torch.dtype, schedule: str) ->
     for longest in (5, 17, 66):
         given = some_scores((True, *kind), [longest, 4, 1], dtype, longest)
         arcs, pairs, counts = given.down.double(), given[2:4], given.lengths
-        heads = MATRIX_TREE.argmax(arcs, counts, True)
+        heads = MATRIX_TREE.argmax((arcs,), counts, True)
         stars = automata(arcs, given.up, *pairs, counts, single_root=True)
         run = partial(readings, arcs / 2, arcs, *pairs, counts, heads, stars)
         expected, found = on_both(lambda backend, run=run: run(backend=backend), schedule)

@@ -66,7 +66,7 @@ def best_trees(
 ) -> Int[Tensor, "B N"]:
     """Minimum Bayes risk (section 6): the trees with the most links that are believed in, none of them forbidden."""
     links = beliefs.links.detach().masked_fill(scores.arcs.detach() == -torch.inf, -torch.inf)
-    return (EISNER if projective else MATRIX_TREE).argmax(links, scores.lengths, single_root)
+    return (EISNER if projective else MATRIX_TREE).argmax((links,), scores.lengths, single_root)
 
 
 def log_partition(

@@ -97,7 +97,9 @@ class Whole:
 
     def first_trees(self, single_root: bool) -> tuple[Int64[Tensor, "B N"], Each]:
         """The better of the best trees by arcs alone, and were every arc's pairs the best; and its score."""
-        hoped, plain = (MATRIX_TREE.argmax(x, self.scores.lengths, single_root) for x in (self.total, self.scores.arcs))
+        hoped, plain = (
+            MATRIX_TREE.argmax((x,), self.scores.lengths, single_root) for x in (self.total, self.scores.arcs)
+        )
         one, other = self.scores.total(hoped), self.scores.total(plain)
         return torch.where((one >= other)[:, None], hoped, plain), torch.maximum(one, other)
 

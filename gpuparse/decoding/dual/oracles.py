@@ -83,7 +83,7 @@ class TreeOracle(OfTensors):
         scores = self.arcs
         for u in penalties.values():
             scores = scores + u
-        heads = (EISNER if self.projective else MATRIX_TREE).argmax(scores, self.lengths, self.single_root)
+        heads = (EISNER if self.projective else MATRIX_TREE).argmax((scores,), self.lengths, self.single_root)
         value = torch.where(heads[:, 1] < 0, -torch.inf, tree_scores(scores, heads, self.lengths))  # -1: no tree
         indicators = arc_indicators(heads)
         return Found(value, dict.fromkeys(self.names, indicators), {"heads": heads})

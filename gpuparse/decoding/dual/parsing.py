@@ -109,7 +109,7 @@ class TreesAndStars:
             scores += penalties[:, 1, 0]
             own = penalties[:, 1, 1]  # of one sentence it lies side by side already, and will change
             up = own.clone(memory_format=torch.contiguous_format) if up is None else up + own
-        heads = MATRIX_TREE.argmax(scores, lengths, root)
+        heads = MATRIX_TREE.argmax((scores,), lengths, root)
         pairs = hoped(stars.siblings), hoped(stars.grandparents)
         for again in range(1 + ROUNDS):
             found = automata(down, up, *pairs, lengths, single_root=root, before=self.before)

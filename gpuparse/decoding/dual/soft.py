@@ -39,8 +39,8 @@ class SoftTrees(TreeOracle):
 
     def beliefs_of(self, penalties: Mapping[str, Tensor], temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
         scores = self.arcs + penalties["arcs"] if "arcs" in penalties else self.arcs
-        structure = EISNER if self.projective else MATRIX_TREE
-        log_z, marginals = structure.marginals(scores / temperature, self.lengths, self.single_root)
+        family = EISNER if self.projective else MATRIX_TREE
+        log_z, marginals = family.marginals((scores / temperature,), self.lengths, self.single_root)
         return temperature * log_z, {"arcs": marginals}
 
 

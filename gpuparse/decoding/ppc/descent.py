@@ -158,7 +158,7 @@ class Descent:
         gain = by_head.view(self.arcs.shape).mT  # at [g, p]
         size = torch.where(self.arcs > -torch.inf, self.arcs, 0.0).abs() - self.y
         total = self.arcs + self.y + gain + UNIT * (4 * size + (N + 4) * gain)  # rounding included
-        heads = MATRIX_TREE.argmax(total, self.lengths, self.single_root)
+        heads = MATRIX_TREE.argmax((total,), self.lengths, self.single_root)
         bound = tree_scores(total, heads, self.lengths)
         # a tree that has as much has no more below 0 than what it has above 0, less that
         size = 2 * total.clamp(min=0).amax(1).sum(1) + bound.abs()

@@ -29,7 +29,7 @@ def best_tree(arcs: Doubles, single_root: bool, projective: bool = False) -> Int
     """The tree with the greatest scores [N, N], crossing or not; -1 where there is none."""
     return (
         (EISNER if projective else MATRIX_TREE)
-        .argmax(torch.from_numpy(arcs)[None], torch.tensor([len(arcs) - 1]), single_root)[0]
+        .argmax((torch.from_numpy(arcs)[None],), torch.tensor([len(arcs) - 1]), single_root)[0]
         .numpy()
     )
 

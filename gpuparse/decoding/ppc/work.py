@@ -88,7 +88,7 @@ class First:
                     over[:, 0] = 0.0
                 most = most + over
             best = (EISNER if projective else MATRIX_TREE).argmax
-            ways = [best(x, pricing.lengths, single_root) for x in (most, arcs)]
+            ways = [best((x,), pricing.lengths, single_root) for x in (most, arcs)]
         known = () if warm is None else (warm.heads, warm.arcs, warm.bound)
         bounds_ = [family.over_x for family in families]
         lengths, scores, *rest = to_host(pricing.lengths, arcs, *bounds_, *ways, *known)
