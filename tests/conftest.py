@@ -26,7 +26,8 @@ TESTS = Path(__file__).resolve().parent
 SLOW = (
     *("cli", "decoding/chain", "fuzz", "kernels/test_nvrtc.py", "models/test_directories.py", "nn/test_templates.py"),
     *("decoding/bp/test_belief_propagation.py", "decoding/bp/test_propagators.py", "structures/test_trees.py"),
-    *("decoding/dual/test_decomposition.py", "decoding/dual/test_joint.py", "train"),
+    *("decoding/dual/test_decomposition.py", "decoding/dual/test_fallback.py", "decoding/dual/test_joint.py"),
+    *("decoding/dual/test_priced.py", "decoding/bp/test_paths.py", "train"),
     *("decoding/lp/test_constrained_decoding.py", "decoding/lp/test_doubt.py", "decoding/lp/test_ilp.py"),
     *("decoding/lp/test_p", "decoding/test_certificates.py", "decoding/test_methods.py", "decoding/test_priced.py"),
     "decoding/test_verifying.py",

@@ -137,7 +137,6 @@ def constituents_and_dependencies(
 
     def primal(found: Sequence[Found], rows: Rows) -> tuple[Structures, Float64[Tensor, " K"]]:
         tree, heads = found[0].structures["tree"], found[0].structures["heads"]
-        score = whole.take(rows).score(tree) + weighted.take(rows).total(heads)
-        return {"tree": tree, "heads": heads}, torch.where(tree[:, 0, 0] < 0, -torch.inf, score)
+        return {"tree": tree, "heads": heads}, whole.take(rows).score(tree) + weighted.take(rows).total(heads)
 
     return DualDecomposition([whole, parser], agree=["arcs"], primal=primal, step=step, iterations=iterations)

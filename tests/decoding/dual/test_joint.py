@@ -139,3 +139,12 @@ def test_no_chain_of_tags() -> None:
     unary[1, 0] = -math.inf
     found = parse_and_tag(grammar, tags, unary, trigrams, LENGTHS).run()
     assert float(found.bound[1]) == -math.inf and not bool(found.certified[1])
+
+
+def test_no_tree_of_the_grammar() -> None:
+    """Two words are a sentence, three are not."""
+    grammar = gp.Grammar(("T", "S"), 1, *(torch.tensor([x]) for x in (1, 0, 0, 0)), torch.zeros(1), torch.zeros(2))
+    tags, arcs = torch.zeros(2, 3, 1), torch.zeros(2, 4, 4)
+    found = constituents_and_dependencies(grammar, tags, arcs, gp.Scores(arcs, [2, 3])).run()
+    assert found.score.tolist() == found.bound.tolist() == [0.0, -math.inf]
+    assert found.certified.tolist() == [True, False] and bool((found.structures["heads"][1] == -1).all())

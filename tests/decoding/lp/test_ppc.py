@@ -358,3 +358,16 @@ def test_no_program_is_outgrown_before_there_is_a_tree() -> None:
     assert not sentence.outgrown
     sentence.tree = np.arange(-1, n)
     assert sentence.outgrown
+
+
+def test_what_is_asked_is_answered_when_all_kinds_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device may know one kind of pairs of a sentence before the other."""
+    pairs = torch.zeros(2, 3, 3, 3)
+    scores = gp.Scores(torch.zeros(2, 3, 3), siblings=pairs, grandparents=pairs)
+    assert scores.grandparents is not None and scores.siblings is not None
+    batch = pricing.Pricing([scores.grandparents, scores.siblings])
+    known = [{0: np.zeros(1), 1: np.ones(1)}, {1: np.full(1, 2.0)}]
+    for family, found in zip(batch.families, known, strict=True):
+        monkeypatch.setattr(family, "look", lambda wanted, found=found: found)
+    triples = np.zeros((1, 3), dtype=np.int64)
+    assert batch.look({0: (triples, triples), 1: (triples, triples)}) == {1: (known[0][1], known[1][1])}
