@@ -229,7 +229,7 @@ class PricedSentence:
     @property
     def impossible(self) -> bool:
         """Whether it is proven that there is no tree."""
-        return self.bound < -(1.01 + len(self.kinds)) * 2**SIZE * self.program.n  # arcs and pairs
+        return self.bound < -(1.01 + len(self.kinds)) * 2**SIZE * (len(self.arcs) - 1)  # arcs and pairs
 
     def extend(self, triples: Lists, scores: Sequence[Doubles]) -> None:
         """Columns for triples that were wanted; of grandparents that are forbidden rows ArcGP."""

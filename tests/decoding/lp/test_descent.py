@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.decoding.ppc import descent, work
+from gpuparse.decoding.ppc import descent, ppc, work
+from gpuparse.decoding.ppc.program import PairProgram
 from gpuparse.decoding.ppc.work import First
 from gpuparse.nn.trilinear import TrilinearParts
 from tests.decoding.instances import LENGTHS, best, check_sound, instance, normal
@@ -64,6 +65,16 @@ def test_bounds_hold(mask: float, projective: bool, single_root: bool, monkeypat
         seen.clear()
         proven += int((found.certified & (found.iterations == 0)).sum())
     assert proven >= 5
+
+
+def test_no_program_is_made_where_none_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[PairProgram] = []
+    monkeypatch.setattr(
+        ppc, "PairProgram", lambda *args, **more: (made.append(PairProgram(*args, **more)), made[-1])[1]
+    )
+    arcs, pairs = normal(3, (8, 10, 10), (8, 10, 10, 10))
+    found = gp.decode(gp.Scores(arcs, grandparents=0.8 * pairs), "ppc")
+    assert 0 < len(made) == int((found.iterations > 0).sum()) == int((found.stats["rows"] > 0).sum()) < 8
 
 
 def test_the_same_as_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

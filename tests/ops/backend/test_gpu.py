@@ -177,5 +177,6 @@ def test_the_names_are_those_of_the_code(driver: type[Driver]) -> None:
 
 def test_more_blocks_where_memory_is_free() -> None:
     """A workspace of a MiB each: as many as there are sentences, where half of what is free has room for them."""
-    blocks = [gpu.GpuBackend(Driver, free=lambda: free).slots(2000, 2**20, 1) for free in (None, 3 * 2**30, 2**40)]
+    free = (lambda: None), (lambda: 3 * 2**30), (lambda: 2**40)
+    blocks = [gpu.GpuBackend(Driver, free=bytes_).slots(2000, 2**20, 1) for bytes_ in free]
     assert blocks == [gpu.WORKSPACE_BYTES // 2**20, 1536, 2000]
