@@ -17,7 +17,7 @@ from torch import Tensor
 import gpuparse as gp
 from gpuparse.decoding.parts import DenseParts
 from gpuparse.decoding.ppc import work
-from gpuparse.decoding.ppc.link import Link
+from gpuparse.decoding.ppc.link import DeviceLink
 from gpuparse.decoding.solver import Program, Solution
 from gpuparse.nn.trilinear import TrilinearParts
 from gpuparse.ops.pricing import Scorer
@@ -134,10 +134,10 @@ def check_room() -> dict[str, Any]:
 def check_branches() -> dict[str, Any]:
     """Turns in which one sentence alone is priced: how many, and the most bytes that went there."""
     turns: list[tuple[int, int]] = []
-    send = Link.send
-    with mock.patch.object(Link, "send", autospec=True) as sent:
+    send = DeviceLink.send
+    with mock.patch.object(DeviceLink, "send", autospec=True) as sent:
 
-        def watched(self: Link, rows: Any, *rest: Any) -> Any:
+        def watched(self: DeviceLink, rows: Any, *rest: Any) -> Any:
             on = self._known.on  # type: ignore[attr-defined]
             before = on.up
             arrive = send(self, rows, *rest)

@@ -14,12 +14,15 @@ from gpuparse import dual
 from gpuparse.train import loop
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-PUBLIC = ("bp", "distributions", "dual", "lp", "train")
+PUBLIC = ("bp", "data", "distributions", "dual", "evaluate", "lp", "render", "train")
 ALSO = ("decoding.parts.DenseParts", "models.pipeline.Pipeline", "decoding.proofs.Proof")
 ALSO += ("decoding.viterbi.Tagging", "decoding.viterbi.Transitions")
 # Classes to derive from, which their families show, and what others make and give.
 WITHOUT = {"bp.Graph", "bp.Values", "distributions.ChainDistribution", "distributions.TreeDistribution"}
-WITHOUT |= {"dual.Oracle", "dual.Step", "train.TrainingReport"}
+WITHOUT |= {"data.ConlluError", "dual.Oracle", "dual.Step", "train.TrainingReport"}
+WITHOUT |= {f"evaluate.{name}Row" for name in ("ArcLength", "Label", "SentenceLength")}
+WITHOUT |= {f"evaluate.{name}" for name in ("BracketScores", "Breakdown", "Confusion", "Evaluation", "Score")}
+WITHOUT |= {f"render.{name}" for name in ("ParsedFile", "Tally", "Token")}
 
 
 def modules() -> list[str]:

@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,12 @@ def test_names_of_the_readme():
     used = set(re.findall(r"\bgp\.([A-Za-z]\w*)", (ROOT / "README.md").read_text(encoding="utf-8")))
     assert used <= {*gp.__all__, *BESIDE}
     assert all(callable(getattr(gp, name)) for name in used)
+
+
+def test_no_class_has_the_name_of_another():
+    files = (path.read_text(encoding="utf-8") for path in Path(gp.__file__).parent.rglob("*.py"))
+    names = Counter(name for text in files for name in re.findall(r"^class (\w+)", text, re.MULTILINE))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_type_checkers_see_the_same_names():

@@ -30,13 +30,29 @@ def read_conllu(source: str | os.PathLike[str] | IO[Any], *, check: bool = True)
     """Read sentences one at a time: from a path, ``-`` (stdin), ``*.gz``, or a file open for reading.
 
     With ``check`` off, malformed sentences are given out too and raise when a column is asked for.
+
+    Example:
+        >>> import io
+        >>> from gpuparse.data import read_conllu
+        >>> text = "1\\tRain\\train\\tNOUN\\t_\\t_\\t0\\troot\\t_\\t_\\n\\n"
+        >>> [sentence.words for sentence in read_conllu(io.BytesIO(text.encode()))]
+        [['Rain']]
     """
     with open_input(source) as stream:
         yield from split_sentences(stream, name_of(source), check=check)
 
 
 def write_conllu(sentences: Iterable[Sentence], target: str | os.PathLike[str]) -> None:
-    """Write sentences to a path, ``-`` (stdout) or ``*.gz``. A file appears under its name once it is complete."""
+    """Write sentences to a path, ``-`` (stdout) or ``*.gz``. A file appears under its name once it is complete.
+
+    Example:
+        >>> import tempfile
+        >>> from gpuparse.data import Sentence, read_conllu, write_conllu
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     write_conllu([Sentence.from_words(["Rain"], heads=[0])], f"{directory}/rain.conllu")
+        ...     [sentence.heads for sentence in read_conllu(f"{directory}/rain.conllu")]
+        [[0]]
+    """
     path = os.fspath(target)
     if path == "-":
         stream = standard_output()

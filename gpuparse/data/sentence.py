@@ -31,6 +31,12 @@ class Sentence:
 
     The text is taken apart when a column is asked for first, and only once. ``len(sentence)`` is the number of words:
     ranges and empty nodes do not count. A block of comments without words is a sentence of length 0.
+
+    Example:
+        >>> from gpuparse.data import Sentence
+        >>> sentence = Sentence.from_words(["She", "sleeps"], heads=[2, 0], deprels=["nsubj", "root"])
+        >>> len(sentence), sentence.heads, sentence.deprels
+        (2, [2, 0], ['nsubj', 'root'])
     """
 
     __slots__ = ("_fields", "_parts", "_rows", "line", "source", "text")
@@ -280,7 +286,16 @@ class Sentence:
 
 
 def check_tree(sentence: Sentence, *, single_root: bool = True) -> None:
-    """Raise :class:`ConlluError`, naming file and line, unless the sentence's heads are a tree."""
+    """Raise :class:`ConlluError`, naming file and line, unless the sentence's heads are a tree.
+
+    Example:
+        >>> from gpuparse.data import Sentence, check_tree
+        >>> check_tree(Sentence.from_words(["She", "sleeps"], heads=[2, 0]))
+        >>> check_tree(Sentence.from_words(["She", "sleeps"], heads=[0, 0]))
+        Traceback (most recent call last):
+        ...
+        gpuparse.data.sentence.ConlluError: <words>:2: word 2 is a second root after word 1; ...
+    """
     heads = sentence.heads
     roots = [word for word, head in enumerate(heads, 1) if head == 0]
     if heads and not roots:

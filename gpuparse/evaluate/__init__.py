@@ -64,6 +64,15 @@ def evaluate(gold: Source, system: Source, *, single_root: bool = True) -> Evalu
     Words are aligned by the characters they cover. Features and labels count as far as they are universal: without
     subtypes and without language-specific features. Enhanced dependencies and empty nodes do not count. Raises
     ``ValueError``, naming file and line, where the texts differ and where a sentence is not a tree.
+
+    Example:
+        >>> from gpuparse.data import Sentence
+        >>> from gpuparse.evaluate import evaluate
+        >>> gold = Sentence.from_words(["She", "sleeps"], heads=[2, 0], deprels=["nsubj", "root"])
+        >>> system = Sentence.from_words(["She", "sleeps"], heads=[2, 0], deprels=["obj", "root"])
+        >>> found = evaluate([gold], [system])
+        >>> found.metrics["UAS"].f1, found.metrics["LAS"].f1, found.breakdown.confusions[0].system
+        (1.0, 0.5, 'obj')
     """
     gold_words = AlignedWords.read(gold, single_root=single_root)
     system_words = AlignedWords.read(system, single_root=single_root)
@@ -83,6 +92,13 @@ def attachment_scores(
             the root).
 
     Nothing is checked but the numbers of sentences and words (``ValueError``): predictions need not be trees.
+
+    Example:
+        >>> from gpuparse.data import Sentence
+        >>> from gpuparse.evaluate import attachment_scores
+        >>> gold = Sentence.from_words(["She", "sleeps"], heads=[2, 0], deprels=["nsubj", "root"])
+        >>> attachment_scores([gold], [([2, 0], ["obj", "root"])])
+        (1.0, 0.5)
     """
     words = attached = labelled = 0
     expected, given = list(gold), list(predictions)

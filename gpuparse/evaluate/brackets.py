@@ -26,6 +26,7 @@ class BracketScores:
     """Of the words' tags."""
 
     def to_json(self) -> dict[str, Any]:
+        """As ``json.dumps`` takes it."""
         return {name: getattr(self, name).to_json() for name in ("labelled", "unlabelled", "exact", "tags")}
 
 
@@ -33,6 +34,15 @@ def bracket_scores(gold: Iterable[Constituent], system: Iterable[Constituent | N
     """Compare trees of the same sentences, binary ones or others; None is a sentence without a parse.
 
     Tags of words are no phrases, nor are parts of phrases (``@NP``). A chain ``S+VP`` is two phrases of one span.
+
+    Example:
+        >>> import io
+        >>> from gpuparse.data.brackets import read_brackets
+        >>> from gpuparse.evaluate import bracket_scores
+        >>> gold, system = ([*read_brackets(io.StringIO(text))] for text in (
+        ...     "(S (NP (D the) (N rain)) (VP (V falls)))", "(S (D the) (NP (N rain)) (VP (V falls)))"))
+        >>> round(bracket_scores(gold, system).labelled.f1, 3)  # S and VP of three phrases
+        0.667
     """
     expected, given = list(gold), list(system)
     if len(expected) != len(given):

@@ -29,6 +29,7 @@ class ArcLengthRow:
     labelled: Score
 
     def to_json(self) -> dict[str, Any]:
+        """As ``json.dumps`` takes it."""
         return {"length": self.length, "UAS": self.unlabelled.to_json(), "LAS": self.labelled.to_json()}
 
 
@@ -54,6 +55,7 @@ class LabelRow:
     attached: Score
 
     def to_json(self) -> dict[str, Any]:
+        """As ``json.dumps`` takes it."""
         return {"label": self.label, "given": self.given.to_json(), "attached": self.attached.to_json()}
 
 
@@ -69,12 +71,15 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Breakdown:
+    """Where a parser is right and wrong, row by row; ``Evaluation.breakdown`` makes it."""
+
     arc_lengths: list[ArcLengthRow]
     sentence_lengths: list[SentenceLengthRow]
     labels: list[LabelRow]  # the most frequent in the gold file first
     confusions: list[Confusion]  # the most frequent first
 
     def to_json(self) -> dict[str, Any]:
+        """As ``json.dumps`` takes it."""
         return {
             "arc_lengths": [row.to_json() for row in self.arc_lengths],
             "sentence_lengths": [asdict(row) for row in self.sentence_lengths],

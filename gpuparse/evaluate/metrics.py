@@ -53,6 +53,7 @@ class Score:
         return None if self.aligned is None else _ratio(self.correct, self.aligned)
 
     def to_json(self) -> dict[str, Any]:
+        """As ``json.dumps`` takes it."""
         ratios = ("precision", "recall", "f1", "aligned_accuracy")
         return {name: getattr(self, name) for name in ratios} | asdict(self)
 

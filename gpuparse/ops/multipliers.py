@@ -19,7 +19,7 @@ from gpuparse.ops.plain.multipliers import Each
 Outputs = tuple[Tensor, Tensor, Tensor]
 
 
-class Rule(Protocol):
+class StepRule(Protocol):
     """How long steps are; the kernel knows those that have a kind and a state [B, 7] (``plain.multipliers``)."""
 
     def size(self, dual: Each, bound: Each, primal: Each, norm: Each) -> Each: ...
@@ -67,7 +67,7 @@ def multipliers(
     known: Float64[Tensor, "B 15"],
     better: Bool[Tensor, " B"],
     trace: Float64[Tensor, "3 B"],
-    rule: Rule,
+    rule: StepRule,
     last: bool,
     backend: Backend | None = None,
 ) -> None:

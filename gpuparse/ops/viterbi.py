@@ -77,7 +77,7 @@ class TransitionTable:
         return self._known[name]
 
 
-class Program:
+class ChainProgram:
     """A kernel for best chains, and its operator: called with unary scores, the rows of a ``TransitionTable``, what it
     is given of it besides, lengths and numbers.
 
@@ -146,10 +146,12 @@ def _beam_needs(n: int, T: int, beam: int) -> tuple[int, tuple[int, ...], int, i
 
 _BEAM = "Tensor? row_max, Tensor? row_min, Tensor? column_max, Tensor lengths, int beam"
 _AVERAGED = "Tensor columns, Tensor row_max, Tensor column_max, Tensor lengths, int initial"
-DENSE = Program("viterbi", "Tensor? columns, Tensor? row_max, Tensor lengths, int contexts", 2, _dense_needs, each=True)
-FORWARD = Program("viterbi_forward", "Tensor row_max, Tensor row_min, Tensor lengths", 3, _forward_needs)
-AVERAGED = Program("viterbi_averaged", _AVERAGED, 3, _averaged_needs)
-BEAM = Program("viterbi_beam", _BEAM, 4, _beam_needs, each=True)
+DENSE = ChainProgram(
+    "viterbi", "Tensor? columns, Tensor? row_max, Tensor lengths, int contexts", 2, _dense_needs, each=True
+)
+FORWARD = ChainProgram("viterbi_forward", "Tensor row_max, Tensor row_min, Tensor lengths", 3, _forward_needs)
+AVERAGED = ChainProgram("viterbi_averaged", _AVERAGED, 3, _averaged_needs)
+BEAM = ChainProgram("viterbi_beam", _BEAM, 4, _beam_needs, each=True)
 
 
 class Best(NamedTuple):

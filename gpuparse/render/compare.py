@@ -45,6 +45,14 @@ def parses(
     """What is drawn of each sentence that has words, compared with the gold one where given.
 
     Raises :class:`ConlluError` where the two do not have the same words, naming both places.
+
+    Example:
+        >>> from gpuparse.data import Sentence
+        >>> from gpuparse.render import parses
+        >>> words = ["She", "sleeps"]
+        >>> ours, gold = (Sentence.from_words(words, heads=heads) for heads in ([2, 0], [0, 1]))
+        >>> [drawn.outcomes for drawn in parses([ours], [gold])]
+        [['head', 'head']]
     """
     ours = (sentence for sentence in sentences if len(sentence))
     if gold is None:

@@ -78,6 +78,16 @@ def write_page(
         confidence_key: the key in MISC that holds the probability of a word's arc.
 
     Memory is that of one sentence: the drawings wait in a temporary file for the counts that stand over them.
+
+    Example:
+        >>> import io
+        >>> from gpuparse.data import Sentence
+        >>> from gpuparse.render import write_page
+        >>> page = io.StringIO()
+        >>> write_page([Sentence.from_words(["She", "sleeps"], heads=[2, 0])], page).shown
+        1
+        >>> "<svg" in page.getvalue()
+        True
     """
     if only_errors and gold is None:
         raise ValueError("only_errors: there are no errors to find without gold; give gold")

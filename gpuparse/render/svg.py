@@ -47,7 +47,13 @@ class Drawing(str):
 def outcomes(
     heads: Sequence[int], labels: Sequence[str], gold_heads: Sequence[int], gold_labels: Sequence[str]
 ) -> list[Outcome]:
-    """How each word was parsed. As in the CoNLL shared task, a subtype (what follows ``:``) is no matter of score."""
+    """How each word was parsed. As in the CoNLL shared task, a subtype (what follows ``:``) is no matter of score.
+
+    Example:
+        >>> from gpuparse.render import outcomes
+        >>> outcomes([2, 0, 1], ["nsubj:pass", "root", "obj"], [2, 0, 2], ["nsubj", "root", "obj"])
+        ['subtype', 'right', 'head']
+    """
     found: list[Outcome] = []
     for head, label, gold_head, gold_label in zip(heads, labels, gold_heads, gold_labels, strict=True):
         if head != gold_head:
@@ -89,6 +95,12 @@ def tree_svg(
         standalone: with its own style, to be saved as a file. A page has the style once (``svg_style``).
 
     Raises ``ValueError`` where the arguments do not fit together.
+
+    Example:
+        >>> from gpuparse.render import tree_svg
+        >>> drawing = tree_svg([-1, 2, 0], ["She", "sleeps"], ["nsubj", "root"])
+        >>> drawing[:4], drawing.count("sleeps") > 0, drawing.width > 0
+        ('<svg', True, True)
     """
     count = len(words)
     above = _given_heads("heads", heads, count)

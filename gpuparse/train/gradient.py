@@ -20,7 +20,7 @@ from gpuparse.train.learner import AnyBatch, Stats, holding
 from gpuparse.train.objectives import label_loss, tree_objective
 
 
-class Descent(ABC, Generic[AnyBatch]):
+class LossLearner(ABC, Generic[AnyBatch]):
     """Learns a scorer by the gradient of a loss.
 
     The scores are cut from the scorer's graph: the loss of a structure is taken and differentiated by itself, then
@@ -120,7 +120,7 @@ class Descent(ABC, Generic[AnyBatch]):
         return nullcontext() if self.average is None else holding(list(self.parameters.values()), self.average)
 
 
-class GradientLearner(Descent[Batch]):
+class GradientLearner(LossLearner[Batch]):
     """The same for parsers: trees, and labels given the right heads."""
 
     def __init__(self, model: nn.Module, config: TrainingConfig, processes: Processes | None = None) -> None:

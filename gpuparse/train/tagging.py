@@ -21,7 +21,7 @@ from gpuparse.structures.tags import chain_scores
 from gpuparse.system.stopwatch import Stopwatch
 from gpuparse.train.averaged import AveragedLearner, Update
 from gpuparse.train.distributed import Processes
-from gpuparse.train.gradient import Descent
+from gpuparse.train.gradient import LossLearner
 from gpuparse.train.learner import Learner, Stats
 from gpuparse.train.objectives import label_loss
 from gpuparse.train.task import Task
@@ -138,7 +138,7 @@ def _update(more: Int64[Tensor, " D"], less: Int64[Tensor, " E"]) -> Update:
     return Update(entries, amounts)
 
 
-class TagDescent(Descent[TagBatch]):
+class TagDescent(LossLearner[TagBatch]):
     """Learns by gradients: of the likelihood of chains, of each tag by itself, or of the structured hinge. Each expert
     of the scorer has its own loss; what is told is their mean.
 

@@ -31,7 +31,7 @@ def sentences(dtype: torch.dtype, tags: int, words: int, own: bool, step: float 
     return unary.to(dtype), pairs.to(dtype), lengths
 
 
-def check(program: viterbi.Program, schedule: str, *given: Any) -> None:
+def check(program: viterbi.ChainProgram, schedule: str, *given: Any) -> None:
     """The CPU and the emulated GPU give the same, and the right sentences have a chain."""
     expected, found = on_both(lambda backend: program.launch(*given, backend=backend), schedule)
     for a, b in zip(found, expected, strict=True):

@@ -6,7 +6,7 @@ import math
 
 from gpuparse.system import files
 from gpuparse.train import TrainingReport
-from gpuparse.train.gradient import Descent
+from gpuparse.train.gradient import LossLearner
 from gpuparse.train.online import OnlineLearner
 from gpuparse.train.report import Log
 
@@ -21,7 +21,7 @@ class Moments:
     def __init__(self, monkeypatch):
         self.count, self.last = 0, math.inf
         # os.replace: of every file that is written
-        for owner, name in [(Descent, "step"), (OnlineLearner, "step"), (Log, "write"), (files.os, "replace")]:
+        for owner, name in [(LossLearner, "step"), (OnlineLearner, "step"), (Log, "write"), (files.os, "replace")]:
             monkeypatch.setattr(owner, name, self.watched(getattr(owner, name)))
 
     def watched(self, function):

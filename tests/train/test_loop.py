@@ -23,7 +23,7 @@ from gpuparse.decoding.methods import decode
 from gpuparse.evaluate import attachment_scores
 from gpuparse.models.parser import Parser
 from gpuparse.train import task
-from gpuparse.train.gradient import Descent
+from gpuparse.train.gradient import LossLearner
 from gpuparse.train.online import OnlineLearner
 from gpuparse.train.report import read_log
 from gpuparse.train.tagging import TagPerceptron
@@ -149,7 +149,7 @@ def test_an_end_at_any_step(tmp_path, monkeypatch, no_curve, every_step, name):
     run(tmp_path / "whole", *RUNS[name])
     want = outcome(tmp_path / "whole")
     steps = len(told(tmp_path / "whole", "step"))
-    learner = LEARNERS.get(name, Descent)
+    learner = LEARNERS.get(name, LossLearner)
     real = learner.step
     for number in range(steps):
         for seconds in (0, 1000):

@@ -41,7 +41,7 @@ class Arrived:
     scores: list[tuple[int, Ints, Doubles]]
 
 
-class Link:
+class DeviceLink:
     """The duals and the known scores of a batch, on the device.
 
     Args:

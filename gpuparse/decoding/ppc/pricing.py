@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpuparse.decoding.parts import Parts
 from gpuparse.decoding.ppc.asking import Answer, Lists, Question, Reply, Request, Work
-from gpuparse.decoding.ppc.link import Arrived, Link
+from gpuparse.decoding.ppc.link import Arrived, DeviceLink
 from gpuparse.decoding.ppc.pairs import PairDuals
 from gpuparse.decoding.ppc.program import KINDS, Doubles, Ints
 from gpuparse.decoding.ppc.siblings import place_of
@@ -108,8 +108,8 @@ class Pricing:
 class PricedPairs:
     """The bounds and the known scores of one kind of pairs in a batch; triples (x, p, c) as ``PairRows`` has them.
 
-    Where a CPU prices, everything is at hand. Another device is told and asked in blocks (``Link``), and works while
-    the host does something else.
+    Where a CPU prices, everything is at hand. Another device is told and asked in blocks (``DeviceLink``), and works
+    while the host does something else.
 
     Attributes:
         looked, scored: of each sentence, how many bounds were looked at, and how many triples scored [B].
@@ -135,7 +135,9 @@ class PricedPairs:
         self.far = parts.device.type != "cpu"
         self._room = ROOM * N * (FAR if self.far else 1)
         if self.far:
-            self._link = Link(parts, self.score, self._price, torch.float64 if scorer is None else scorer.values.dtype)
+            self._link = DeviceLink(
+                parts, self.score, self._price, torch.float64 if scorer is None else scorer.values.dtype
+            )
 
     def score(self, sentence: Tensor, x: Tensor, p: Tensor, c: Tensor) -> Tensor:
         """Scores of a list of triples."""

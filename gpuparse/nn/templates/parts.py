@@ -17,7 +17,7 @@ from gpuparse.nn.templates.tables import WeightTable, score
 from gpuparse.ops.pricing import CODES, Scorer
 
 
-class Bounds:
+class TableBounds:
     """Tables with one role's node maximised away, for all three roles of a kind of parts.
 
     A bound is the sum over the templates of the most that any value of the missing node and any of its relations to
@@ -69,7 +69,7 @@ class TemplateParts(Parts):
     """
 
     def __init__(
-        self, kind: Kind, bounds: Bounds, weights: Float[Tensor, " R"], nodes: Nodes, *, keep: bool = False
+        self, kind: Kind, bounds: TableBounds, weights: Float[Tensor, " R"], nodes: Nodes, *, keep: bool = False
     ) -> None:
         super().__init__(kind, nodes.lengths, nodes.count, weights.dtype, weights.device)
         self._bounds = bounds

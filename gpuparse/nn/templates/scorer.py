@@ -16,7 +16,7 @@ from gpuparse.nn.scorer import Scored
 from gpuparse.nn.templates import mcdonald
 from gpuparse.nn.templates.atoms import ROLES, PartKind, distinct
 from gpuparse.nn.templates.mcdonald import Templates
-from gpuparse.nn.templates.parts import Bounds, TemplateParts
+from gpuparse.nn.templates.parts import TableBounds, TemplateParts
 from gpuparse.nn.templates.places import Nodes
 from gpuparse.nn.templates.tables import Layout, WeightTable, factored_table, features, joint_table, score
 from gpuparse.structures.masks import previous_sibling, word_mask
@@ -67,8 +67,8 @@ class TemplateScorer(nn.Module):
             self._tables[part] = self._lay_out(getattr(config, part), part, config.bits, rows)
             rows += sum(table.size for table in self._tables[part])
         self._label_tables = self._lay_out(config.labels, "arcs", config.label_bits, 0)
-        self._bounds: dict[str, Bounds] = {
-            kind: Bounds(kind, self._tables[kind]) for kind in KINDS if self._tables[kind]
+        self._bounds: dict[str, TableBounds] = {
+            kind: TableBounds(kind, self._tables[kind]) for kind in KINDS if self._tables[kind]
         }
         self.weights = nn.Parameter(torch.zeros(rows))
         label_rows = sum(table.size for table in self._label_tables)
