@@ -22,3 +22,17 @@ def test_scores_become_costs_and_scores_again(horizon: float) -> None:
         assert (
             units.score(cost) == pytest.approx(shared - distance, abs=1e-9) and units.score(cost) >= shared - distance
         )
+
+
+def test_what_lies_on_the_horizon_counts() -> None:
+    """Arcs and pairs that are exactly as far away; those beyond do not."""
+    arcs = np.zeros((4, 4))
+    arcs[0, 1:] = -8.0, -8.5, -1.0
+    units = Units.of(arcs, {"siblings": np.zeros((4, 4))}).within(8.0)
+    assert np.isfinite(units.arcs[0, 1:]).tolist() == [True, False, True] and units.leaves_out
+    head, word = np.zeros(3, dtype=np.int64), np.arange(1, 4)
+    assert np.isfinite(units.triples("siblings", head, word, np.array([-8.0, -8.5, 0.0]))).tolist() == [
+        True,
+        False,
+        True,
+    ]
