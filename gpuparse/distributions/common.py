@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpuparse.structures.trees import short
+
 MAX_K = 64
 
 
@@ -20,7 +22,7 @@ def as_k(k: SupportsIndex) -> int:
     except (TypeError, RuntimeError):  # a tensor that is not a number, or one past 2^63
         number = 0
     if not 1 <= number <= MAX_K:
-        raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {' '.join(repr(k).split())[:80]}")
+        raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {short(k)}")
     return number
 
 
@@ -46,8 +48,9 @@ def as_batch_shape(batch_shape: Any, sentences: int) -> torch.Size:
 def _as_size(shape: Any, name: str, such_as: str) -> torch.Size:
     whole = isinstance(shape, tuple | list) and all(isinstance(x, SupportsIndex) and int(x) >= 0 for x in shape)
     if not whole or any(isinstance(x, bool | Tensor) or int(x) >= 2**63 for x in shape):
-        found = " ".join(repr(shape).split())[:80]
-        raise ValueError(f"{name} must be a tuple of whole numbers, none below 0, such as {such_as}, got {found}")
+        raise ValueError(
+            f"{name} must be a tuple of whole numbers, none below 0, such as {such_as}, got {short(shape)}"
+        )
     return torch.Size([int(x) for x in shape])
 
 

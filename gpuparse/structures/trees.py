@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 from gpuparse.structures.masks import arc_mask, word_mask
+from gpuparse.system.quote import quoted, shown
 
 Lengths = Tensor | Sequence[int] | None
 
@@ -85,8 +86,7 @@ def as_flag(value: Any, name: str) -> bool:
 
 def short(value: Any) -> str:
     """For messages of one line."""
-    text = f"a {type(value).__name__}" if isinstance(value, Tensor) else repr(value)
-    return " ".join(text.split())[:80]
+    return f"a {type(value).__name__}" if isinstance(value, Tensor) else quoted(value, 80)
 
 
 def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:
@@ -113,8 +113,7 @@ def as_lengths_up_to(
         try:
             lengths = torch.as_tensor(lengths)
         except (TypeError, ValueError, RuntimeError) as error:
-            why = " ".join(str(error).split())[:200]
-            raise ValueError(f"lengths must be a tensor or list of {B} integers: {why}") from None
+            raise ValueError(f"lengths must be a tensor or list of {B} integers: {shown(str(error))}") from None
         lengths = lengths.to(torch.int64) if lengths.numel() == 0 else lengths
     if _plain(lengths, "lengths").dtype not in INTEGERS:
         raise ValueError(f"lengths must be integers, got {str(lengths.dtype).removeprefix('torch.')}")
