@@ -57,14 +57,6 @@ DEVICE void put_pack(double* row, int m, int N, Pack v) {
 #endif
 }
 
-// scores_at of doubles
-DEVICE Pack row_pack(const double* row, int m, int N) {
-#if defined(__AVX512F__) && !ON_GPU
-  if (m + W > N) return (Pack)_mm512_mask_loadu_pd((__m512d)splat<Pack>(-infinity()), (__mmask8)((1 << (N - m)) - 1), row + m);
-#endif
-  return scores_at(row, m, N);
-}
-
 // The messages to the links of a sentence, all together, and what is left without one of them.
 struct Sums {
   const double *finite, *minus, *plus;
@@ -78,7 +70,7 @@ struct Sums {
   }
   DEVICE double without(i64 at, double own) const { return left<double>(finite[at], minus[at], plus[at], own); }
   DEVICE Pack packs_without(i64 row, int m, int N, Pack own) const {
-    return left<Pack>(row_pack(finite + row, m, N), row_pack(minus + row, m, N), row_pack(plus + row, m, N), own);
+    return left<Pack>(scores_at(finite + row, m, N), scores_at(minus + row, m, N), scores_at(plus + row, m, N), own);
   }
 };
 
@@ -120,7 +112,7 @@ struct Edges {
         frozen(frozen && frozen[b]) {}
   DEVICE void send_all(const double* messages, int square) const {
     PACKS(k, square) {
-      const Pack x = damped(row_pack(own, k, square), row_pack(messages, k, square), share);
+      const Pack x = damped(scores_at(own, k, square), scores_at(messages, k, square), share);
       put_pack(out, k, square, x);
       put_pack(part.finite, k, square, finite_part(x));
       put_pack(part.minus, k, square, count_if(x, -infinity()));

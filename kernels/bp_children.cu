@@ -49,7 +49,7 @@ template <class T> struct Sequence {
       const double* row = scores + (i64)node(c) * N;
       // later places, whose nodes are beside each other; then the head again, for the end
       const int from = side > 0 ? first + c : first, to = side > 0 ? last : last - c;
-      for (int m = from; m <= to; m += W) put_states(weigh<T>(row_pack(row, m, N)), m, to, c);
+      for (int m = from; m <= to; m += W) put_states(weigh<T>(scores_at(row, m, N)), m, to, c);
       for (int m = from; m <= to; ++m) most = row[m] > most ? row[m] : most;
       const double end = c > 0 ? row[h] : 0.;
       most = end > most ? end : most;

@@ -41,7 +41,7 @@ template <class Change>
 DEVICE void collect(const double* upper, const double* lower, double* to, int N, Change change) {
   ROWS_PACKS(i, N, j, N) {
     Pack sum = Pack{};
-    for (int g = 0; g < N; ++g) sum += change(row_pack(lower + ((i64)g * N + i) * N, j, N));
+    for (int g = 0; g < N; ++g) sum += change(scores_at(lower + ((i64)g * N + i) * N, j, N));
     for (int l = 0; l < W && j + l < N; ++l) {
       const double* row = upper + ((i64)i * N + j + l) * N;
       double mine = lane_of(sum, l);
@@ -49,7 +49,7 @@ DEVICE void collect(const double* upper, const double* lower, double* to, int N,
       for (int k = 0; k < N; ++k) mine += change(row[k]);
 #else
       Pack more = Pack{};
-      for (int k = 0; k < N; k += W) more += choose(lanes_below(k, N), change(row_pack(row, k, N)), Pack{});
+      for (int k = 0; k < N; k += W) more += choose(lanes_below(k, N), change(scores_at(row, k, N)), Pack{});
       mine += sum_of_lanes(more, 0, W);
 #endif
       to[(i64)i * N + j + l] = mine;
@@ -78,8 +78,8 @@ KERNEL bp_grand(const double* totals, const double* own_upper, const double* own
     for (int row = 0; row < N * N; ++row)
       PACKS(c, N) {
         const Mask inside = lanes_below(c, N);
-        infinite |= any(inside & is_infinite(row_pack(upper + (i64)row * N, c, N))) |
-                    any(inside & is_infinite(row_pack(lower + (i64)row * N, c, N)));
+        infinite |= any(inside & is_infinite(scores_at(upper + (i64)row * N, c, N))) |
+                    any(inside & is_infinite(scores_at(lower + (i64)row * N, c, N)));
       }
     infinite = team_reduce(infinite, Or{});
 #if ON_GPU
@@ -90,9 +90,9 @@ KERNEL bp_grand(const double* totals, const double* own_upper, const double* own
 #endif
       const int g = row / N, p = row % N;
       const i64 at = (i64)row * N;
-      const Pack u = row_pack(upper + at, c, N), l = row_pack(lower + at, c, N);
+      const Pack u = scores_at(upper + at, c, N), l = scores_at(lower + at, c, N);
       const bool there = p > 0 && p != g && p <= n && g <= n && !still;
-      const Pack scored = choose(lanes_below(c, there ? N : 0), row_pack(s + at, c, N), Pack{});
+      const Pack scored = choose(lanes_below(c, there ? N : 0), scores_at(s + at, c, N), Pack{});
       const Pack none = Pack{};
       const Pack above = infinite ? Sums::left<Pack>(splat<Pack>(sums.finite[row]), splat<Pack>(sums.minus[row]),
                                                      splat<Pack>(sums.plus[row]), u)
@@ -109,8 +109,8 @@ KERNEL bp_grand(const double* totals, const double* own_upper, const double* own
         put_pack(to_upper + at, c, N, new_u);
         put_pack(to_lower + at, c, N, new_l);
       } else {
-        Pack gu = row_pack(g_upper + at, c, N) + g_part[row];
-        Pack gl = row_pack(g_lower + at, c, N) + row_pack(g_part + (i64)p * N, c, N);
+        Pack gu = scores_at(g_upper + at, c, N) + g_part[row];
+        Pack gl = scores_at(g_lower + at, c, N) + scores_at(g_part + (i64)p * N, c, N);
         Pack by_scores = Pack{}, by_above = Pack{}, by_below = Pack{};
         if (there) {
           const Shared<Pack> su = undamped(u, pair_message(below, scored, false), gu, share);

@@ -53,8 +53,8 @@ struct Heads {
   DEVICE i64 row(int g, int p) const { return ((i64)g * N + p) * N; }
   // F, 1 where they do not go together
   DEVICE Pack factor(int g, int p, int c, Mask both) const {
-    if (factors) return choose(both, row_pack(factors + row(g, p), c, N), splat<Pack>(1.));
-    return exp_in_range(choose(both, row_pack(scores + row(g, p), c, N), Pack{}));
+    if (factors) return choose(both, scores_at(factors + row(g, p), c, N), splat<Pack>(1.));
+    return exp_in_range(choose(both, scores_at(scores + row(g, p), c, N), Pack{}));
   }
 
   // Probabilities of heads, and rest [h, m]: the log of the sum over m's other heads.
@@ -90,12 +90,12 @@ struct Heads {
     const Pack none = splat<Pack>(-infinity()), one = splat<Pack>(1.);
     ROWS_PACKS(p, N, c, N) {
       const i64 at = (i64)p * N;
-      const Pack said = row_pack(old_r + at, c, N), old = row_pack(old_q + at, c, N);
-      const Mask gone = row_pack(minus + at, c, N) - count_if(said, -infinity()) > Pack{};
-      const Pack link = choose(gone, none, row_pack(finite + at, c, N) - finite_part(said));
-      Pack others = row_pack(rest + at, c, N);
+      const Pack said = scores_at(old_r + at, c, N), old = scores_at(old_q + at, c, N);
+      const Mask gone = scores_at(minus + at, c, N) - count_if(said, -infinity()) > Pack{};
+      const Pack link = choose(gone, none, scores_at(finite + at, c, N) - finite_part(said));
+      Pack others = scores_at(rest + at, c, N);
       if (excludes) {
-        const Pack no = row_pack(out + at, c, N), apart = no - others;
+        const Pack no = scores_at(out + at, c, N), apart = no - others;
         const Mask any_of_both = (no > none) & (others > none);
         const Pack left = 1. - exp_in_range(choose(apart < Pack{}, apart, Pack{})), least = splat<Pack>(LEAST_SHARE);
         others += log_quotient(choose(any_of_both, choose(left > least, left, least), one), one);
@@ -111,8 +111,8 @@ struct Heads {
     ROWS_PACKS(p, N, c, N) {
       const i64 at = (i64)p * N;
       const Mask there = pairs(p, c);
-      const Pack old = row_pack(old_r + at, c, N), one = splat<Pack>(1.);
-      const Pack old_odds = row_pack(old_q + at, c, N), o = odds_in_range(old_odds);
+      const Pack old = scores_at(old_r + at, c, N), one = splat<Pack>(1.);
+      const Pack old_odds = scores_at(old_q + at, c, N), o = odds_in_range(old_odds);
       Pack all = Pack{}, with = Pack{};
       Pack least_factor = one, most_factor = one;
       Mask forbidden = there & ~there;
@@ -122,7 +122,7 @@ struct Heads {
         const Pack F = factor(g, p, c, both);
         Pack before = F;
         if (!factors) {
-          if (made_of != scores) before = exp_in_range(choose(both, row_pack(made_of + row(g, p), c, N), Pack{}));
+          if (made_of != scores) before = exp_in_range(choose(both, scores_at(made_of + row(g, p), c, N), Pack{}));
           const Pack low = choose(F < before, F, before), high = choose(F < before, before, F);
           least_factor = choose((low > Pack{}) & (low < least_factor), low, least_factor);
           most_factor = choose(high > most_factor, high, most_factor);
@@ -134,7 +134,7 @@ struct Heads {
       }
       const Pack most = splat<Pack>(MEDIUM), least = splat<Pack>(LEAST_SUM);
       const Mask near = (least_factor >= splat<Pack>(1. / NEAR)) & (most_factor <= splat<Pack>(NEAR));
-      const Mask unfit = forbidden & ((old_odds > most) | (row_pack(q + at, c, N) > most));
+      const Mask unfit = forbidden & ((old_odds > most) | (scores_at(q + at, c, N) > most));
       const Mask fits = there & (all > least) & (with > least);
       const Pack now = choose(fits, log_quotient(choose(fits, with, one), choose(fits, all, one)), Pack{});
       const Pack mixed = damped(old, now, share);
@@ -148,24 +148,24 @@ struct Heads {
     ROWS_PACKS(p, N, c, N) {
       const i64 at = (i64)p * N;
       const Pack none = splat<Pack>(-infinity()), one = splat<Pack>(1.);
-      const Pack old = row_pack(old_r + at, c, N), odds = row_pack(old_q + at, c, N);
+      const Pack old = scores_at(old_r + at, c, N), odds = scores_at(old_q + at, c, N);
       const auto above = [&](int g) INLINED {
         const Mask both = go_together(g, p, c);
-        const Pack own = said(odds, old, choose(both, row_pack(made_of + row(g, p), c, N), Pack{}), maximise);
+        const Pack own = said(odds, old, choose(both, scores_at(made_of + row(g, p), c, N), Pack{}), maximise);
         const i64 k = (i64)g * N + p;
         const Mask gone = splat<Pack>(minus[k]) - count_if(own, -infinity()) > Pack{};
         return choose(both & ~gone, splat<Pack>(finite[k]) - finite_part(own), none);
       };
       Pack most = none, best = none, all = Pack{}, with = Pack{};
       for (int g = 0; g <= n && p > 0 && p <= n; ++g) {
-        const Pack x = above(g), y = x + row_pack(scores + row(g, p), c, N);
+        const Pack x = above(g), y = x + scores_at(scores + row(g, p), c, N);
         most = choose(x > most, x, most);
         best = choose((x > none) & (y > best), y, best);
       }
       const Mask some = most > none, any_of_them = best > none;
       if (!maximise)
         for (int g = 0; g <= n && p > 0 && p <= n; ++g) {
-          const Pack x = above(g), y = x + row_pack(scores + row(g, p), c, N);
+          const Pack x = above(g), y = x + scores_at(scores + row(g, p), c, N);
           all += choose(x > none, exp_in_range(x - most), Pack{});
           with += choose((x > none) & any_of_them, exp_in_range(y - best), Pack{});
         }
@@ -180,9 +180,9 @@ struct Heads {
     if (fast)
       ROWS_PACKS(p, N, c, N) {
         const i64 at = (i64)p * N;
-        const Pack o = odds_in_range(row_pack(q + at, c, N));
+        const Pack o = odds_in_range(scores_at(q + at, c, N));
         put_pack(rest + at, c, N, o);
-        put_pack(out + at, c, N, 1. / (1. + o * exp_in_range(row_pack(r + at, c, N))));
+        put_pack(out + at, c, N, 1. / (1. + o * exp_in_range(scores_at(r + at, c, N))));
       }
     BARRIER();
     LANES(k, N * N) {
@@ -195,7 +195,7 @@ struct Heads {
         for (int c = first(g, p), end = last(g, p); c <= end; c += W) {
           const Mask both = go_together(g, p, c);
           const Pack F = factor(g, p, c, both);
-          product = product * choose(both, (1. + row_pack(rest + at, c, N) * F) * row_pack(out + at, c, N), one);
+          product = product * choose(both, (1. + scores_at(rest + at, c, N) * F) * scores_at(out + at, c, N), one);
           if (++many % MANY == 0 || c + W > end) {
             sum += log_quotient(product, one);
             product = one;
@@ -204,8 +204,8 @@ struct Heads {
       } else if (link) {
         for (int c = first(g, p), end = last(g, p); c <= end; c += W) {
           const Mask both = go_together(g, p, c);
-          const Pack s = choose(both, row_pack(scores + row(g, p), c, N), Pack{});
-          const Pack x = choose(both, said(row_pack(q + at, c, N), row_pack(r + at, c, N), s, maximise), Pack{});
+          const Pack s = choose(both, scores_at(scores + row(g, p), c, N), Pack{});
+          const Pack x = choose(both, said(scores_at(q + at, c, N), scores_at(r + at, c, N), s, maximise), Pack{});
           sum += finite_part(x);
           count += count_if(x, -infinity());
         }

@@ -30,11 +30,11 @@ struct Odds {
   // new messages of (g, p, c), c and on
   DEVICE Pair send(int g, int p, int c) const {
     const i64 at = ((i64)g * N + p) * N;
-    const Pack u = row_pack(upper + at, c, N), l = row_pack(lower + at, c, N);
-    const Power<Pack> power = exp_parts(choose(lanes_below(c, N), row_pack(scores + at, c, N), Pack{}));
+    const Pack u = scores_at(upper + at, c, N), l = scores_at(lower + at, c, N);
+    const Power<Pack> power = exp_parts(choose(lanes_below(c, N), scores_at(scores + at, c, N), Pack{}));
     const Pack F = power.m * pow2(power.e);
     // both quotients by one division
-    const Pack below = row_pack(T + (i64)p * N, c, N), above = splat<Pack>(T[(i64)g * N + p]);
+    const Pack below = scores_at(T + (i64)p * N, c, N), above = splat<Pack>(T[(i64)g * N + p]);
     const Pack to_u = l + below, to_l = u + above, inverse = 1. / (to_u * to_l);
     const Pair found{(l + F * below) * to_l * inverse, (u + F * above) * to_u * inverse};
     put_pack(upper + at, c, N, found.upper);
@@ -90,7 +90,7 @@ KERNEL bp_grand_odds(const double* totals, double* upper, double* lower, const d
         Product<Pack> above = Product<Pack>::one();
         for (int c = 0, k = 0; c < N; c += W) {
           const Odds::Pair sent = odds.send(g, p, c);
-          put_pack(m, c, N, row_pack(m, c, N) * sent.lower);
+          put_pack(m, c, N, scores_at(m, c, N) * sent.lower);
           above.m *= choose(lanes_below(c, N), sent.upper, one);
           if (++k % MANY == 0) above.settle();
         }
@@ -100,7 +100,7 @@ KERNEL bp_grand_odds(const double* totals, double* upper, double* lower, const d
       if (g % (MANY - 1) == 0 || g == N - 1)
         ROWS_PACKS(h, N, m, N) {
           double *to_m = ms + (i64)h * N, *to_e = es + (i64)h * N;
-          Product<Pack> all{choose(lanes_below(m, N), row_pack(to_m, m, N), one), row_pack(to_e, m, N)};
+          Product<Pack> all{choose(lanes_below(m, N), scores_at(to_m, m, N), one), scores_at(to_e, m, N)};
           all.settle();
           put_pack(to_m, m, N, all.m);
           put_pack(to_e, m, N, all.e);
@@ -110,8 +110,8 @@ KERNEL bp_grand_odds(const double* totals, double* upper, double* lower, const d
     BARRIER();
     ROWS_PACKS(h, N, m, N) {
       const i64 row = (i64)h * N;
-      const Pack mantissa = choose(lanes_below(m, N), row_pack(ms + row, m, N), one);
-      put_pack(part.finite + row, m, N, log_quotient(mantissa, one) + 0.6931471805599453 * row_pack(es + row, m, N));
+      const Pack mantissa = choose(lanes_below(m, N), scores_at(ms + row, m, N), one);
+      put_pack(part.finite + row, m, N, log_quotient(mantissa, one) + 0.6931471805599453 * scores_at(es + row, m, N));
     }
   }
 }

@@ -18,7 +18,7 @@ KERNEL bp_heads(const double* totals, const i64* lengths, double* odds, int maxi
         const Mask link = lanes_below(m, h <= n ? n + 1 : 0) & ~lane_is(m, 0) & ~lane_is(m, h);
         put_pack(part.finite + row, m, N, heads.finite(h) - choose(some, others, Pack{}));
         put_pack(part.minus + row, m, N, heads.forbidden(h) + heads.elsewhere(h));
-        put_pack(part.plus + row, m, N, row_pack(sums.plus + row, m, N) + choose(link & ~some, one, Pack{}));
+        put_pack(part.plus + row, m, N, scores_at(sums.plus + row, m, N) + choose(link & ~some, one, Pack{}));
       });
     }
   }

@@ -12,7 +12,7 @@ struct HeadsOf {
   DEVICE HeadsOf(const Sums& sums, int N, int m, bool demands = true) : sums(sums), N(N), m(m), demands(demands) {
     const Pack none = splat<Pack>(-infinity());
     demanded = Pack{}, most = none, second = none, at = Pack{}, sum = Pack{};
-    for (int h = 0; h < N; ++h) demanded += row_pack(sums.plus + (i64)h * N, m, N);
+    for (int h = 0; h < N; ++h) demanded += scores_at(sums.plus + (i64)h * N, m, N);
     for (int h = 0; h < N; ++h) {
       const Pack x = weight(h);
       const Mask more = x > most;
@@ -22,12 +22,12 @@ struct HeadsOf {
     }
     for (int h = 0; h < N; ++h) sum += share(h);
   }
-  DEVICE Pack elsewhere(int h) const { return demanded - row_pack(sums.plus + (i64)h * N, m, N); }
+  DEVICE Pack elsewhere(int h) const { return demanded - scores_at(sums.plus + (i64)h * N, m, N); }
   DEVICE Pack forbidden(int h) const {
-    const Pack minus = row_pack(sums.minus + (i64)h * N, m, N);
+    const Pack minus = scores_at(sums.minus + (i64)h * N, m, N);
     return demands ? minus + elsewhere(h) : minus;
   }
-  DEVICE Pack finite(int h) const { return row_pack(sums.finite + (i64)h * N, m, N); }
+  DEVICE Pack finite(int h) const { return scores_at(sums.finite + (i64)h * N, m, N); }
   DEVICE Pack weight(int h) const { return choose(forbidden(h) > Pack{}, splat<Pack>(-infinity()), finite(h)); }
   DEVICE Mask some() const { return most > splat<Pack>(-infinity()); }
   DEVICE Pack share(int h) const { return choose(some(), exp_in_range(weight(h) - most), Pack{}); }

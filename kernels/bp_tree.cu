@@ -16,7 +16,7 @@ struct Choices {
   DEVICE Spread load(const Sums& sums, const double* own, double shift, bool is_sum) const {
     ROWS_PACKS(h, N, m, N) {
       const i64 row = (i64)h * N;
-      put_pack(q + row, m, N, sums.packs_without(row, m, N, row_pack(own + row, m, N)));
+      put_pack(q + row, m, N, sums.packs_without(row, m, N, scores_at(own + row, m, N)));
     }
     BARRIER();
     const Pack none = splat<Pack>(-infinity()), all = splat<Pack>(infinity()), one = splat<Pack>(1.);
@@ -24,7 +24,7 @@ struct Choices {
     PACKS(m, n + 1) {
       Pack most = none, least = all, count = Pack{}, missing = Pack{}, sum = Pack{};
       for (int h = 0; h <= n; ++h) {
-        const Pack x = row_pack(q + (i64)h * N, m, n + 1);
+        const Pack x = scores_at(q + (i64)h * N, m, n + 1);
         const Mask link = links(h, m), finite = link & (x > none) & (x < all);
         count += choose(link & (x == all), one, Pack{});
         missing += choose(link & (x == none), one, Pack{});
@@ -37,7 +37,7 @@ struct Choices {
       put_pack(demanded, m, n + 1, count);
       if (is_sum)
         for (int h = 0; h <= n; ++h) {
-          const Pack x = row_pack(q + (i64)h * N, m, n + 1);
+          const Pack x = scores_at(q + (i64)h * N, m, n + 1);
           sum += choose(links(h, m) & (x < all), exp_in_range(x - base), Pack{});
         }
       const Pack low = choose(some, least - base, Pack{}), high = log_quotient(choose(sum > one, sum, one), one);
@@ -52,7 +52,7 @@ struct Choices {
     return Spread{holes == 0., reach, team_reduce(bound, Plus{})};
   }
   // whether no head of the words m and on is demanded
-  DEVICE bool is_free(int m) const { return !any(lanes_below(m, n + 1) & (row_pack(demanded, m, n + 1) > Pack{})); }
+  DEVICE bool is_free(int m) const { return !any(lanes_below(m, n + 1) & (scores_at(demanded, m, n + 1) > Pack{})); }
   // log weights of h -> m: of one head of m; and in sums over its other heads, whatever is demanded
   DEVICE double in_tree(int h, int m) const {
     const double x = odds(h, m), none = -infinity();
@@ -82,7 +82,7 @@ template <class T> DEVICE void put_weights(const Choices& given, const Table<T>&
     x = given.in_tree(h, m);
 #else
     x = splat<Pack>(-infinity());
-    const Pack odds = row_pack(given.q + (i64)h * given.N, m, n + 1), top = row_pack(given.top, m, n + 1);
+    const Pack odds = scores_at(given.q + (i64)h * given.N, m, n + 1), top = scores_at(given.top, m, n + 1);
     if (given.is_free(m)) x = choose(given.links(h, m), odds - top, x);
     else for (int l = 0; l < W && m + l <= n; ++l) x[l] = given.in_tree(h, m + l);
 #endif
@@ -117,7 +117,7 @@ DEVICE void over_heads(const Choices& given, const Table<T>& A, const Table<T>& 
 DEVICE bool put_messages(const Choices& given, const Table<Lin<Pack>>& A, const Table<Lin<Pack>>& rest,
                          const Table<Lin<Pack>>& tails, int m, bool heads, double* out) {
   const int n = given.n;
-  const Pack top = row_pack(given.top, m, n + 1), one = splat<Pack>(1.), none = splat<Pack>(-infinity());
+  const Pack top = scores_at(given.top, m, n + 1), one = splat<Pack>(1.), none = splat<Pack>(-infinity());
   Pack sum = Pack{};
   for (int h = n; h >= 0; --h) {
     tails.put(h, m, Lin<Pack>{sum});

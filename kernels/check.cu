@@ -8,20 +8,20 @@ template <class In> KERNEL check(const In* arcs, const i64* lengths, int* flags,
     const In* s = arcs + (i64)b * N * N;
     int mine = 0;
     PACKS(m, n + 1) {
-      // first whether there is anything to say: no square is 2^40 or more, or NaN
-      const Pack most = splat<Pack>(1099511627776.);
-      Mask plain = ~lanes_below(0, 0);
+      // most packs hold nothing unusual: no square is 2^40 or more, or NaN
+      const Pack limit = splat<Pack>(1099511627776.);
+      Mask usual = ~lanes_below(0, 0);
       for (int h = 0; h <= n; ++h) {
         const Pack x = scores_at(s + (i64)h * N, m, N);
-        plain &= (x * x < most) | lane_is(m, h);
+        usual &= (x * x < limit) | lane_is(m, h);
       }
-      if (!any(~plain & lanes_below(m, n + 1) & ~lane_is(m, 0))) continue;
+      if (!any(~usual & lanes_below(m, n + 1) & ~lane_is(m, 0))) continue;
       Mask wrong = lanes_below(0, 0), none = wrong, large = wrong;
       for (int h = 0; h <= n; ++h) {
         Pack x = choose(may_take(h, m, n), scores_at(s + (i64)h * N, m, N), Pack{});
         wrong |= (x != x) | (x == infinity());
         none |= x == -infinity();
-        large |= (x > -infinity()) & (x * x >= most);
+        large |= (x > -infinity()) & (x * x >= limit);
       }
       mine |= any(wrong) | any(none) << 1 | any(large) << 3;
     }

@@ -30,10 +30,15 @@ template <class In> DEVICE int best_heads(const In* scores, int N, int n, i64* h
       }
     };
     auto score = [&](int h) INLINED { return scores_at(scores + (i64)h * N, m, N); };
-    const int own = m + W < n + 1 ? m + W : n + 1;
+    auto other = [&](int h) INLINED { return choose(lane_is(m, h), splat<Pack>(-infinity()), score(h)); };
+#if ON_GPU
+    among(0, n + 1, other);  // the lanes of a warp read the same row
+#else
+    const int after = m + W < n + 1 ? m + W : n + 1;
     among(0, m, score);
-    among(m, own, [&](int h) INLINED { return choose(lane_is(m, h), splat<Pack>(-infinity()), score(h)); });
-    among(own, n + 1, score);
+    among(m, after, other);
+    among(after, n + 1, score);
+#endif
     const Mask wrong = (odd != odd) | (best == infinity());
     bad |= any(wrong & lanes_below(m, n + 1) & ~lane_is(m, 0));
     for (int l = 0; l < W && m + l <= n; ++l)

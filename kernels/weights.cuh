@@ -15,6 +15,7 @@ template <class X = Pack, class In> DEVICE X scores_at(const In* row, int m, int
     return __builtin_convertvector(few, Pack);
   };
   if (m + W <= N) return load(row + m);
+  // the row's last W scores; before a shorter row there may be none
   if (N >= W) return choose(lanes_below(m, N), moved_down(load(row + N - W), m + W - N), splat<Pack>(-infinity()));
   Pack x;
   for (int l = 0; l < W; ++l) x[l] = m + l < N ? (double)row[m + l] : -infinity();
@@ -64,7 +65,7 @@ struct Range {
 
 // Adds a word: what its scores are shifted by, and the sum of its weights.
 template <class T, class X> DEVICE void add_word(Range& mine, X shift, typename T::V sum, int m, int n) {
-  double bound = 1.;  // no overflow: a sum has at most n + 1 weights, none of them above 1
+  double bound = 1.;  // of W sums, none above n + 1: there is no overflow
   for (int l = 0; l < W; ++l)
     if (m + l >= 1 && m + l <= n) {
       mine.shift += nats(lane_of(shift, l));

@@ -34,10 +34,8 @@ PACKAGES = {
 }
 """What is broken, and whose tests have to notice."""
 TESTS = "not emulated and not exhaustive"
-SECONDS, SLOWER = (
-    60,
-    10,
-)  # a test run that takes longer than so many seconds, and times as long as before, hangs: caught
+SECONDS = 60  # of a test run, beside
+SLOWER = 10  # times what its tests took before: one that takes longer hangs, and is caught
 AT_ONCE = 100  # tests of a line that are run together; the rest only if none of these fails
 OPERATORS = {
     ast.Add: ("+", "-"),

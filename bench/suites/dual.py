@@ -125,6 +125,7 @@ def batched(args: Args, *, B: int = 64, n: int = 20, iterations: int = 50, repea
 
 
 def timed_batches(args: Args) -> Iterator[Timed]:
+    """Iterations alone, without branch and bound."""
     for kind in ("random", "peaked"):
         yield Timed(f"dd, {kind}", partial(gp.decode, batch_of(kind, 64, 20)[0], "dd", iterations=50, nodes=0))
 

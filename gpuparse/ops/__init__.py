@@ -6,7 +6,7 @@ Each function here takes the operator where kernels serve the device, and the pl
 from gpuparse.ops import automata, bp, chains, multipliers, priced, pricing, second_order, viterbi
 from gpuparse.ops.checks import check_flags
 from gpuparse.ops.family import Family
-from gpuparse.ops.structures import EISNER, MATRIX_TREE
+from gpuparse.ops.trees import EISNER, MATRIX_TREE
 
 __all__ = [
     "EISNER",

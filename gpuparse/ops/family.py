@@ -177,11 +177,22 @@ class Family:
         args += results
         told = [*task.sizes, *[int(x) for x in inputs[self.tensors :]]]
 
-        def run(task: KernelTask, numbers: Sequence[Argument], rarely: bool = False) -> None:
-            nodes, work, doubles, ints, longs, strides = kernels.room(task)
-            tail = [*[Long(x) for x in strides or (doubles, *ints)], *numbers, *told]
-            rooms: dict[str, Any] = {"doubles": doubles, "ints": ints, "longs": longs}
-            launch(backend, kernel, args, sentences=count, nodes=nodes, work=work, **rooms, tail=tail, rarely=rarely)
+        def run(one: KernelTask, own: Sequence[Argument], rarely: bool = False) -> None:
+            room = kernels.room(one)
+            strides = (room.doubles, *room.ints) if room.strides is None else room.strides
+            launch(
+                backend,
+                kernel,
+                args,
+                sentences=count,
+                nodes=room.nodes,
+                work=room.work,
+                doubles=room.doubles,
+                ints=room.ints,
+                longs=room.longs,
+                tail=[*[Long(x) for x in strides], *own, *told],
+                rarely=rarely,
+            )
 
         if not kernels.apart or task.kind != "sums":
             run(task, numbers)
@@ -227,16 +238,16 @@ class Family:
         """Run the argmax, topk or sample kernel."""
         assert scores[0] is not None
         backend, sizes = backend or kernels_for(scores[0]), self._sizes(scores)
-        found = self.empty_structures(scores, many, sizes)
+        found = self.empty_structures(scores, many)
         task = KernelTask(kind, sizes, scores, many=many or 0, lanes=1 if kind == "argmax" else backend.lanes)
         results = [found] if seed is None else [seed, found]
         self._launch(task, inputs, (), results, () if many is None else (many,), None, backend)
         return found
 
-    def empty_structures(self, scores: Bundle, many: int | None, sizes: tuple[int, ...] | None = None) -> Tensor:
+    def empty_structures(self, scores: Bundle, many: int | None) -> Tensor:
         assert scores[0] is not None
         leading = () if many is None else (many,)
-        return scores[0].new_empty((*leading, *self.structure(*(sizes or self._sizes(scores)))), dtype=torch.int64)
+        return scores[0].new_empty((*leading, *self.structure(*self._sizes(scores))), dtype=torch.int64)
 
     def empty_scores(self, scores: Bundle) -> list[Tensor]:
         """What gradients of every sentence are written to; one that nobody has scores for is empty."""

@@ -86,7 +86,8 @@ def as_flag(value: Any, name: str) -> bool:
 
 def short(value: Any) -> str:
     """For messages of one line."""
-    return f"a {type(value).__name__}" if isinstance(value, Tensor) else quoted(value, 80)
+    plain = value is None or isinstance(value, str | bytes | int | float | list | tuple | dict)
+    return quoted(value, 80) if plain else f"a {type(value).__name__}"
 
 
 def as_arcs(arcs: Tensor, name: str = "arcs") -> Float[Tensor, "B N N"]:

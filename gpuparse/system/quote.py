@@ -43,7 +43,8 @@ def _written(value: object, most: int, deep: int) -> str:
         pairs = (f"{_written(k, most, deep - 1)}: {_written(v, most, deep - 1)}" for k, v in value.items())
         return "{" + (_joined(pairs, most) if deep else "…") + "}"
     if isinstance(value, list | tuple):
-        return "[" + (_joined((_written(item, most, deep - 1) for item in value), most) if deep else "…") + "]"
+        items = _joined((_written(item, most, deep - 1) for item in value), most) if deep else "…"
+        return f"[{items}]" if isinstance(value, list) else f"({items},)" if len(value) == 1 else f"({items})"
     return shown(str(value), most)
 
 

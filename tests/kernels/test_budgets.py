@@ -46,6 +46,14 @@ def test_barriers_of_decoding(family: Family, most: int) -> None:
 
 
 @pytest.mark.emulated
+def test_sectors_of_best_heads() -> None:
+    """The lanes of a warp read the same row of scores: six sectors a row of 41 floats; the chain's heads are a tree."""
+    peaked = torch.diag_embed(torch.full((NODES - 1,), 9.0), 1)[None] + scores(2)[0]
+    MATRIX_TREE.decode("argmax", [peaked], (LENGTHS, True), backend=counting())
+    assert 0 < last().global_sectors <= 700
+
+
+@pytest.mark.emulated
 def test_barriers_of_elimination() -> None:
     """One for each word, and two on the way back."""
     given = scores(2)

@@ -9,7 +9,7 @@ import torch
 
 from gpuparse.ops.automata import automata
 from gpuparse.ops.multipliers import readings
-from gpuparse.ops.structures import MATRIX_TREE
+from gpuparse.ops.trees import MATRIX_TREE
 from tests.multipliers_oracle import equal, some_step
 from tests.stars_oracle import DTYPES, some_scores
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 
 import gpuparse as gp
 from gpuparse.distributions import TreeDistribution
+from gpuparse.ops import check_flags
+from gpuparse.ops.plain import check
 from gpuparse.structures import trees
 from tests import oracle
 from tests.distributions.numeric import F32, F64, INF, NAN, NEG_INF, normal
@@ -330,3 +333,28 @@ def test_mst_reads_nothing_else(junk: float, single_root: bool) -> None:
     arcs, lengths = random_instance(6, batch=8, words=9, poison=False)
     dirty = arcs.masked_fill(never_read(lengths, 10), junk)
     assert torch.equal(gp.mst(dirty, lengths, single_root=single_root), gp.mst(arcs, lengths, single_root=single_root))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((2, -1), "(2, -1)"),
+        ("a", "'a'"),
+        (10**200, "a number of 665 bits"),
+        (Fraction(3), "a Fraction"),
+        (scores(2), "a Tensor"),
+    ],
+)
+def test_values_in_messages(value: object, text: str) -> None:
+    assert trees.short(value) == text
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+@pytest.mark.parametrize("nodes", [2, 3, 8, 9, 17])
+def test_what_is_odd_is_seen_wherever_it_is_read(nodes: int, dtype: torch.dtype) -> None:
+    """By the kernel as by plain torch: one score of a sentence, at every place, for full sentences and shorter ones."""
+    for odd in (NAN, INF, NEG_INF, 2.0**20, -(2.0**20), 2.0**20 - 1, torch.finfo(dtype).min):
+        arcs = torch.zeros(nodes**2, nodes**2, dtype=dtype).fill_diagonal_(odd).view(-1, nodes, nodes)
+        for words in {nodes - 1, max(1, nodes - 2)}:
+            lengths = torch.full((len(arcs),), words)
+            assert torch.equal(check_flags(arcs, lengths), check.flags(arcs, lengths))

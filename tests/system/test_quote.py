@@ -17,14 +17,15 @@ def nested(depth: int) -> list[object]:
     return value
 
 
-@pytest.mark.parametrize("value", ["abc", "it's", "a\nb", "\x1b[31m", b"a\x00", 12, -3, True, None, 2.5, [1, "a"], {}])
+@pytest.mark.parametrize(
+    "value", ["abc", "it's", "a\nb", "\x1b[31m", b"a\x00", 12, -3, True, None, 2.5, [1, "a"], (), (1,), (1, "a"), {}]
+)
 def test_short_values_are_as_python_writes_them(value):
     assert quoted(value) == repr(value)
 
 
 def test_others():
     assert quoted({"a": [None, {"b": 1.5}]}) == "{'a': [None, {'b': 1.5}]}"
-    assert quoted((1, 2)) == "[1, 2]"
     assert quoted(datetime.date(2012, 6, 1)) == "2012-06-01"
     assert quoted(10**5000) == "a number of 16610 bits"
     assert quoted(-(2**600)) == "a number of 601 bits"

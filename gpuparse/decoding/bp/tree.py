@@ -32,7 +32,7 @@ class Tree(Factors):
         9.0
     """
 
-    family: Family = MATRIX_TREE
+    trees: Family = MATRIX_TREE
     projective = False
 
     def __init__(self, *, single_root: bool = True) -> None:
@@ -67,8 +67,8 @@ class Tree(Factors):
     def log_z(self, incoming: Messages, graph: Graph) -> Float[Tensor, " B"]:
         q = one_of(incoming[0], 1)
         if not graph.maximise:
-            return self.family.marginals((q,), graph.lengths, self.single_root)[0]
-        heads = self.family.argmax((q.detach(),), graph.lengths, self.single_root)
+            return self.trees.marginals((q,), graph.lengths, self.single_root)[0]
+        heads = self.trees.argmax((q.detach(),), graph.lengths, self.single_root)
         return torch.where((heads < 0).all(1), NEG_INF, tree_scores(q, heads, graph.lengths))
 
     def _best_rest(self, q: Float[Tensor, "B N N"], graph: Graph) -> Float[Tensor, "B N N"]:
@@ -82,7 +82,7 @@ class Tree(Factors):
             alone = torch.where(node == node[:, None], 0.0, NEG_INF)  # [choice, head]
             at_m = (node == m)[None, None, None, :]
             arcs = torch.where(at_m, alone[None, :, :, None], w[:, None]).flatten(0, 1)
-            heads = self.family.argmax((arcs.detach(),), lengths, self.single_root)
+            heads = self.trees.argmax((arcs.detach(),), lengths, self.single_root)
             best = torch.where((heads < 0).all(1), NEG_INF, tree_scores(arcs, heads, lengths)).view(B, N)
             columns.append(torch.where(graph.lengths[:, None] >= m, best, NEG_INF))
         return torch.stack(columns, 2)
@@ -98,5 +98,5 @@ class ProjectiveTree(Tree):
         7.0
     """
 
-    family = EISNER
+    trees = EISNER
     projective = True
