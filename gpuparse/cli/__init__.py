@@ -16,6 +16,7 @@ from gpuparse.cli.info import info
 from gpuparse.cli.parse import parse
 from gpuparse.cli.render import render
 from gpuparse.cli.sample import sample
+from gpuparse.cli.serve import serve
 from gpuparse.cli.tag import tag
 from gpuparse.cli.train import train
 from gpuparse.system import startup
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Dependency parsing as structured inference, on a GPU or a CPU.",
 )
-for command in (train, parse, tag, evaluate, render, sample, info):
+for command in (train, parse, tag, evaluate, render, serve, sample, info):
     app.command()(command)
 
 
