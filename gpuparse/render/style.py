@@ -65,11 +65,11 @@ _SVG_COLOURS = Template("""
 """)
 
 
-def svg_style() -> str:
-    """The style sheet of a drawing, for light and dark surroundings."""
+def svg_style(dark: bool = True) -> str:
+    """The style sheet of a drawing, for light surroundings and, where wanted, for dark ones."""
     shapes = _SVG_SHAPES.substitute(font=FONT, word=f"{WORD_SIZE:g}", tag=f"{TAG_SIZE:g}", label=f"{LABEL_SIZE:g}")
-    dark = f"@media screen and (prefers-color-scheme:dark){{{_SVG_COLOURS.substitute(DARK)}}}"
-    return f"{shapes}{_SVG_COLOURS.substitute(LIGHT)}{dark}\n"
+    other = f"@media screen and (prefers-color-scheme:dark){{{_SVG_COLOURS.substitute(DARK)}}}" if dark else ""
+    return f"{shapes}{_SVG_COLOURS.substitute(LIGHT)}{other}\n"
 
 
 _PAGE = Template("""

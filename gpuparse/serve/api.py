@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from gpuparse import __version__
 from gpuparse.data.sentence import ConlluError
-from gpuparse.render.compare import parses, text_of
+from gpuparse.render.compare import parses
 from gpuparse.render.style import svg_style
 from gpuparse.serve.messages import (
     PROBLEMS,
@@ -23,7 +23,7 @@ from gpuparse.serve.messages import (
     ReadAnswer,
     ReadRequest,
 )
-from gpuparse.serve.sentences import answer_of, draw, options_of, read_given, read_text, sentences_of_conllu
+from gpuparse.serve.sentences import answer_of, as_read, draw, options_of, read_given, read_text, sentences_of_conllu
 from gpuparse.serve.service import Served, is_heavy
 from gpuparse.serve.settings import Refused
 from gpuparse.system.defaults import ready
@@ -53,13 +53,14 @@ async def parse(body: ParseRequest, request: Request, service: Served) -> Respon
 
 
 @router.post("/read", responses={**PROBLEMS, 200: {"model": ReadAnswer}})
-async def read(body: ReadRequest, service: Served) -> Response:
+async def read(body: ReadRequest) -> Response:
     """Cut text, or a CoNLL-U file, into sentences, without parsing them."""
-    sentences, _ = await asyncio.to_thread(read_text, body.conllu, body.text)
-    found = [
-        {"conllu": one.text, "words": one.words, "text": text_of(one), "sent_id": one.sent_id} for one in sentences
-    ]
-    return as_json({"sentences": found})
+
+    def answer() -> Response:
+        sentences, _ = read_text(body.conllu, body.text)
+        return as_json({"sentences": [as_read(one) for one in sentences]})
+
+    return await asyncio.to_thread(answer)
 
 
 @router.post(

@@ -23,7 +23,12 @@ from gpuparse.serve.settings import Refused, ServerLimits
 from gpuparse.system.quote import shown
 
 PAGE = Path(__file__).parent / "page"
-FILES = {"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}
+FILES = {
+    "index.html": "text/html",
+    **{f"{name}.js": "text/javascript" for name in ("app", "work", "tree", "panel", "files", "keys")},
+    "style.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -14,7 +14,7 @@ from gpuparse.lp import load_constraints as load
 from gpuparse.models.pipeline import Pipeline
 from gpuparse.serve.settings import ParseOptions, Refused, ServerLimits
 from gpuparse.system.defaults import TIME_LIMIT, ready
-from gpuparse.system.quote import quoted, shown
+from gpuparse.system.quote import shown
 
 
 
@@ -28,7 +28,6 @@ class Engine:
     def __init__(self, pipeline: Pipeline, limits: ServerLimits, name: str = "gpuparse") -> None:
         self.pipeline, self.limits, self.name = pipeline, limits, name
         self.labels = tuple(pipeline.parser.vocabulary.labels.names)
-        self._labels = frozenset(self.labels)
         training = pipeline.parser.config.training
         self.single_root, self.projective = training.single_root, training.projective
 
@@ -45,14 +44,13 @@ class Engine:
         )
 
     def check(self, options: ParseOptions, name: str, known: Partial) -> None:
-        """Refuse what no tree can have; ``name`` is what messages call the sentence."""
+        """Refuse what no tree can have, or nobody can ask for; ``name`` is what messages call the sentence."""
         projective = self.projective if options.projective is None else options.projective
         why = known.impossible(single_root=self.single_root, projective=projective)
         if why is not None:
             raise Refused(422, f"{name}: {why}")
-        for word, label in enumerate(known.labels, 1):
-            if label is not None and label not in self._labels:
-                raise Refused(422, f"{name}: word {word}: the model has no label {quoted(label, 60)}")
+        if options.nbest and options.constraints:
+            raise Refused(422, "nbest gives trees without regard to constraints; leave one of them out")
 
     def run(
         self, options: ParseOptions, sentences: list[Sentence], known: list[Partial]

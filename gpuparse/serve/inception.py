@@ -1,7 +1,7 @@
 """INCEpTION's external recommender for dependency relations: suggestions that keep to what has been annotated.
 
 In INCEpTION the recommender's address is that of the server with ``/inception``. A relation that is annotated is an arc
-that the tree has to have, and its label is kept where the model knows it; all other words get the best tree given these.
+that the tree has to have, and its label is kept; all other words get the best tree given these.
 A word under the root is a relation from the word to itself, as in INCEpTION's dependency layer.
 """
 
@@ -121,17 +121,10 @@ def _read(body: RelationRequest, service: Service) -> tuple[CasDocument, list[_W
     for relation in document.of(body.metadata.layer):
         if relation.features.get(_PREDICTED) != "true":
             relations[relation.features.get(_WORD, "")].append(relation)
-    found = [
-        _words(document, body.metadata.feature, some, tokens, relations, service)
-        for some in _by_sentence(document, ends)
-    ]
+    found = [_words(document, body.metadata.feature, some, tokens, relations) for some in _by_sentence(document, ends)]
     trees = service.engine
-    possible = (one for one in found if one.known.impossible(single_root=trees.single_root, projective=False) is None)
-    return document, [
-        one
-        for one in possible
-        if not trees.projective or one.known.impossible(single_root=trees.single_root, projective=True) is None
-    ]
+    possible = {"single_root": trees.single_root, "projective": trees.projective}
+    return document, [one for one in found if one.known.impossible(**possible) is None]
 
 
 def _by_sentence(document: CasDocument, ends: list[CasAnnotation]) -> Iterator[list[CasAnnotation]]:
@@ -151,7 +144,6 @@ def _words(
     ends: list[CasAnnotation],
     tokens: dict[tuple[int, int], CasAnnotation],
     relations: dict[str, list[CasAnnotation]],
-    service: Service,
 ) -> _Words:
     numbers = {one.id: number for number, one in enumerate(ends, 1)}
     heads: list[frozenset[int] | None] = []
@@ -162,8 +154,7 @@ def _words(
         some = frozenset(0 if head == number else head for head, _ in given if head is not None)
         named = {label for head, label in given if head is not None and label}
         heads.append(some or None)
-        label = named.pop() if len(named) == 1 and len(some) == 1 else None
-        labels.append(label if label in service.engine.labels else None)
+        labels.append(named.pop() if len(named) == 1 and len(some) == 1 else None)
         token = tokens.get((one.begin, one.end))
         upos.append(_upos(document, token))
         feats.append(_value(document, token, "morph", "value"))

@@ -121,6 +121,8 @@ class ReadSentence(_Message):
     words: list[str]
     text: str
     sent_id: str | None
+    heads: list[int | None] = Field(description="HEAD of each word, where there is one.")
+    deprels: list[str | None]
 
 
 class ReadAnswer(_Message):

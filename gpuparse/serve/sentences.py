@@ -12,7 +12,8 @@ from gpuparse.data.conllu import read_conllu
 from gpuparse.data.partial import Partial
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import ConlluError, Sentence
-from gpuparse.render.compare import notes_of, tags_of, tokens_of
+from gpuparse.render.compare import notes_of, tags_of, text_of, tokens_of
+from gpuparse.render.style import svg_style
 from gpuparse.render.svg import tree_svg
 from gpuparse.serve.messages import ParseRequest, SentenceIn
 from gpuparse.serve.plain_text import sentences_of_text
@@ -182,6 +183,17 @@ def answer_of(sentence: Sentence, found: Prediction, *, svg: bool, conllu: bool)
     }
 
 
+def as_read(sentence: Sentence) -> dict[str, Any]:
+    """What clients get of a sentence that was only read: a ``ReadSentence``."""
+    try:
+        heads = sentence.given_heads
+    except ConlluError as error:
+        raise Refused(422, str(error)) from None
+    deprels = [None if label == "_" else label for label in sentence.deprels]
+    told = {"words": sentence.words, "text": text_of(sentence), "sent_id": sentence.sent_id}
+    return {"conllu": sentence.text, **told, "heads": heads, "deprels": deprels}
+
+
 def draw(
     sentence: Sentence,
     heads: Sequence[int],
@@ -189,9 +201,9 @@ def draw(
     confidence: Sequence[float | None] | None,
     standalone: bool = False,
 ) -> str:
-    """A tree as SVG, as the page and ``gpuparse render`` have it."""
+    """A tree as SVG, in the look of ``gpuparse render``; standing alone, in light colours whatever surrounds it."""
     sure = None if confidence is None else [None if p is None else min(max(p, 0.0), 1.0) for p in confidence]
-    return tree_svg(
+    drawn = tree_svg(
         [-1, *heads],
         sentence.words,
         ["" if label == "_" else label for label in deprels],
@@ -201,6 +213,7 @@ def draw(
         tokens=tokens_of(sentence),
         standalone=standalone,
     )
+    return drawn.replace(svg_style(), svg_style(dark=False), 1) if standalone else drawn
 
 
 def refusal(error: Exception, name: str) -> Refused:
