@@ -30,7 +30,7 @@ function showTree() {
   at('text').textContent = s.text;
   const { tree_probability: share, certified, estimated } = s.answer ?? {};
   const figures = [`${s.words.length} word${s.words.length === 1 ? '' : 's'}`];
-  if (share !== undefined && share !== null) figures.push(`tree ${percent(share)}${estimated ? ', estimated' : ''}`);
+  if (share !== undefined && share !== null) figures.push(`tree probability ${percent(share)}${estimated ? ', estimated' : ''}`);
   if (certified) figures.push('proven best');
   at('figures').textContent = figures.join(' · ');
   draw();
@@ -119,6 +119,7 @@ for (const [id, adding] of [['replace', false], ['add', true]]) {
   at(id).addEventListener('click', async () => {
     if (await take(at('pasted').value, { keep: at('keep').checked, add: adding })) at('pasted').value = '';
     at('opening').close();
+    at('box').focus({ preventScroll: true });
   });
 }
 at('start').addEventListener('click', () => take(at('first').value, { keep: false, add: false }));

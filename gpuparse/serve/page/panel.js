@@ -40,8 +40,7 @@ export function showPanel() {
   const had = panel.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   if (!s?.answer) { panel.replaceChildren(); return; }
   if (!word) {
-    panel.replaceChildren(make('h2', 'No word is chosen'),
-      make('p', 'Click a word, then its head: that arc is kept, and all else is solved again. Click an arc to see what else there is.', { class: 'soft' }));
+    panel.replaceChildren(...overview(s));
     return;
   }
   const { heads, deprels, confidence, label_confidence: sureOfLabel, upos, words } = s.answer;
@@ -65,13 +64,28 @@ export function showPanel() {
     tags.addEventListener('change', () => retag(word, tags.value));
     fields.append(make('label', 'Tag', {}, tags));
   }
+  const acts = make('div', '', { class: 'row' });
   const key = (text, letter) => [text, make('kbd', letter)];
-  if (word in s.required) fields.append(make('button', '', { type: 'button', 'data-key': 'free', on: () => release(word) }, ...key('Leave open', 'a')));
-  else fields.append(make('button', '', { type: 'button', 'data-key': 'keep', on: () => keep(word) }, ...key('Keep this arc', 'a')));
-  fields.append(make('button', '', { type: 'button', 'data-key': 'forbid', on: () => forbid(head, word) }, ...key('Forbid this arc', 'f')));
+  if (word in s.required) acts.append(make('button', '', { type: 'button', 'data-key': 'free', on: () => release(word) }, ...key('Leave open', 'a')));
+  else acts.append(make('button', '', { type: 'button', 'data-key': 'keep', on: () => keep(word) }, ...key('Keep this arc', 'a')));
+  acts.append(make('button', '', { type: 'button', 'data-key': 'forbid', on: () => forbid(head, word) }, ...key('Forbid this arc', 'f')));
   const sure = confidence ? `${percent(confidence[word - 1])} sure` : '';
-  panel.replaceChildren(title, make('p', `${label} of ${nodeText(s, head)}, ${sure}`, { class: 'soft' }), list, fields);
+  panel.replaceChildren(title, make('p', `${label} of ${nodeText(s, head)}, ${sure}`, { class: 'soft' }), list, fields, acts);
   if (had) panel.querySelector(`[data-key="${had}"]`)?.focus();
+}
+
+// No word is chosen: those that are least certain.
+function overview(s) {
+  const sure = s.answer.confidence ?? [];
+  const open = sure.map((share, i) => [share, i + 1]).filter(([share, word]) => share < 0.9995 && !(word in s.required));
+  const some = open.sort((a, b) => a[0] - b[0]).slice(0, SHOWN);
+  if (!some.length) return [make('h2', 'Every word is certain'), make('p', 'Click a word, then its head, to correct an arc all the same.', { class: 'soft' })];
+  const list = make('ul', '', { class: 'heads alike', 'aria-label': 'The least certain words' }, ...some.map(([share, word]) => {
+    const said = `${nodeText(s, word)} ← ${nodeText(s, s.answer.heads[word - 1])}`;
+    return make('li', '', {}, make('button', '', { type: 'button', class: 'pick', on: () => choose(word) },
+      bar(share), make('span', said, { dir: 'auto' }), make('small', `${s.answer.deprels[word - 1]}, ${percent(share)}`)));
+  }));
+  return [make('h2', 'The least certain arcs'), list];
 }
 
 export function keep(word) {
@@ -120,7 +134,7 @@ export function showSide() {
   at('count').textContent = chips.length ? `· ${chips.length}` : '';
   const least = leastCertain(s);
   at('least').disabled = !least;
-  at('least').replaceChildren(least ? `Look at ${nodeText(s, least)} · ${percent(s.answer.confidence[least - 1])} sure` : 'Every word is certain', make('kbd', 'n'));
+  at('least').replaceChildren(make('span', least ? `Look at ${nodeText(s, least)} · ${percent(s.answer.confidence[least - 1])} sure` : 'Every word is certain'), make('kbd', 'n'));
 }
 
 const TOLD = { ud: 'Universal Dependencies', conjunction_en: 'Coordination (English)', conjunction_nl: 'Coordination (Dutch)' };
