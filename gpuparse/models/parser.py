@@ -279,7 +279,7 @@ class Parser(Model[Vocabulary, nn.Module]):
             of_labels = self._allowed(scored.label_scores(heads), heads).softmax(-1)
             own = of_labels.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
             more["label_confidence"] = own if known is None else known.sure_of(own)
-            more["probability"] = sure.of_trees(scored.scores.total(heads))
+            more["probability"] = sure.of_trees(heads, scored.scores.total(heads))
             more["entropy"] = sure.entropy
         if wanted.marginals:
             more["marginals"] = sure.marginals
@@ -287,7 +287,7 @@ class Parser(Model[Vocabulary, nn.Module]):
             with timed(seconds, "decode"):
                 best, score = k_best(scored.scores, wanted.nbest, **trees)
             of_best = self._labels(scored, best, known, seconds)
-            ranks = {"heads": best, "labels": of_best, "score": score, "probability": sure.of_trees(score)}
+            ranks = {"heads": best, "labels": of_best, "score": score, "probability": sure.of_trees(best, score)}
             more |= {f"best {name}": x.movedim(0, 1) for name, x in ranks.items()}
         return more
 
