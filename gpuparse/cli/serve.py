@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ from gpuparse.system.defaults import (
     SERVE_SENTENCES,
     SERVE_WORDS,
 )
+from gpuparse.system.quote import shown
 
 _NEEDED = ("fastapi", "uvicorn")
 
@@ -70,8 +72,8 @@ def serve(
     try:
         listening = listen(host, port)
     except (OSError, OverflowError, UnicodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else None
-        fail(f"cannot listen on {host}, port {port}: {what or error}")
+        what = os.strerror(error.errno) if isinstance(error, OSError) and (error.errno or 0) > 0 else str(error)
+        fail(f"cannot listen on {shown(host)}, port {port}: {what}")
     if not quiet and pipeline.missing:
         say(f"{name} reads {listed(pipeline.missing)}, taken as given")
     limits = ServerLimits(max_words, max_sentences, max_bytes, time_limit, batch_words)

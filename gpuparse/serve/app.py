@@ -39,8 +39,8 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _ABOUT = (
-    "Dependency parsing as exact structured inference: parse, keep what is annotated and predict the rest, list the best "
-    "trees with their probabilities. Errors are one line in `detail`."
+    "Dependency parsing as exact structured inference: parse, keep what is annotated and predict the rest, list the "
+    "best trees with their probabilities. Errors are one line in `detail`."
 )
 
 

@@ -50,9 +50,7 @@ class Batcher:
         """How many requests have sentences that the parser has not been given."""
         return len(self._waiting)
 
-    async def parse(
-        self, options: ParseOptions, sentences: list[Sentence], known: list[Partial]
-    ) -> list[Prediction]:
+    async def parse(self, options: ParseOptions, sentences: list[Sentence], known: list[Partial]) -> list[Prediction]:
         """What the parser says of sentences; ``Refused`` where too much waits, or it takes too long."""
         if not sentences:
             return []

@@ -12,21 +12,24 @@ from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.lp import Constraint
 from gpuparse.lp import load_constraints as load
 from gpuparse.models.pipeline import Pipeline
+from gpuparse.serve.remembered import RememberedScores
 from gpuparse.serve.settings import ParseOptions, Refused, ServerLimits
 from gpuparse.system.defaults import TIME_LIMIT, ready
 from gpuparse.system.quote import shown
-
 
 
 class Engine:
     """A pipeline, and what is known of it.
 
     Args:
+        pipeline: its parser remembers scores from now on.
         name: what the model is called.
     """
 
     def __init__(self, pipeline: Pipeline, limits: ServerLimits, name: str = "gpuparse") -> None:
         self.pipeline, self.limits, self.name = pipeline, limits, name
+        if not isinstance(pipeline.parser.scorer, RememberedScores):
+            pipeline.parser.scorer = RememberedScores(pipeline.parser.scorer).eval()
         self.labels = tuple(pipeline.parser.vocabulary.labels.names)
         training = pipeline.parser.config.training
         self.single_root, self.projective = training.single_root, training.projective

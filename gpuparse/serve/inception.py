@@ -33,7 +33,8 @@ _SEGMENT = "de.tudarmstadt.ukp.dkpro.core.api.segmentation.type"
 _SENTENCE, _TOKEN = f"{_SEGMENT}.Sentence", f"{_SEGMENT}.Token"
 _HEAD, _WORD, _PREDICTED = "Governor", "Dependent", "inception_internal_predicted"
 _UPOS = frozenset(
-    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+    {"ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ"}
+    | {"SYM", "VERB", "X"}
 )
 
 

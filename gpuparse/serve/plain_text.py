@@ -1,7 +1,7 @@
 """Plain text cut into sentences and words, by simple rules: for what people type, not in place of a tokeniser.
 
-A line end ends a sentence, and so does a full stop, a question or an exclamation mark before a space and a capital, unless
-it follows a single letter or a short title. Punctuation at the ends of a word is a word of its own.
+A line end ends a sentence, and so does a full stop, a question or an exclamation mark before a space and a capital,
+unless it follows a single letter or a short title. Punctuation at the ends of a word is a word of its own.
 """
 
 from __future__ import annotations

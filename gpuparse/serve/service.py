@@ -60,5 +60,3 @@ def is_heavy(request: Request) -> bool:
     """Whether reading a request takes so long that others should not wait for it."""
     length = request.headers.get("content-length", "")
     return not (length.isdigit() and int(length[:12]) < _HEAVY)
-
-

@@ -6,6 +6,7 @@ import email.parser
 import email.policy
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -28,7 +29,7 @@ _PARAMETERS = {
     "data": "The text.",
     "model": "The model's name; there is one.",
     "input": "conllu (the default), horizontal or vertical.",
-    "tokenizer": "The data is plain text. It is cut by simple rules, each line by itself; there is no trained tokeniser.",
+    "tokenizer": "The data is plain text. It is cut by simple rules, not by a trained tokeniser.",
     "tagger": "Tag the words, where the server has a tagger; else their tags stay.",
     "parser": "Parse the sentences.",
     "output": "conllu (the default), horizontal or vertical.",
@@ -85,7 +86,8 @@ async def _process(parameters: Mapping[str, str], service: Service) -> dict[str,
         raise Refused(400, f"The requested model {quoted(model, 60)} does not exist; there is {engine.name}.")
     write = _WRITERS.get(parameters.get("output") or "conllu")
     if write is None:
-        raise Refused(400, f"Unknown output format {quoted(parameters['output'], 60)}; there are {', '.join(_WRITERS)}.")
+        wanted = quoted(parameters["output"], 60)
+        raise Refused(400, f"Unknown output format {wanted}; there are {', '.join(_WRITERS)}.")
     sentences = _read(parameters)
     names = [f"sentence {number}" for number in range(1, len(sentences) + 1)]
     service.limits.check(sentences, names)
@@ -183,12 +185,14 @@ def _form(body: bytes, kind: str) -> dict[str, str]:
         raise ValueError(f"content of type {quoted(kind, 60)}; wanted a form")
     head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1")
     message = email.parser.BytesParser(policy=email.policy.compat32).parsebytes(head + body)
-    if not message.is_multipart():
+    parts = message.get_payload()
+    if not isinstance(parts, list):
         raise ValueError("not the parts of a form")
     found: dict[str, str] = {}
-    for part in message.get_payload():
-        name = part.get_param("name", header="Content-Disposition") if hasattr(part, "get_param") else None
-        content = part.get_payload(decode=True) if name else None
+    for part in parts:
+        assert isinstance(part, Message)
+        name = part.get_param("name", header="Content-Disposition")
+        content = part.get_payload(decode=True)
         if isinstance(name, str) and isinstance(content, bytes):
             found[name] = content.decode()
     return found

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
@@ -48,12 +49,12 @@ class CasTypes:
         """The types of a type system's XML."""
         above: dict[str, str] = {}
         own: dict[str, dict[str, str]] = {}
-        for each in _parsed(text, "typeSystem").iter("{*}typeDescription"):
+        for each in _parsed(text, "typeSystem").findall(".//{*}typeDescription"):
             name = (each.findtext("{*}name") or "").strip()
             above[name] = (each.findtext("{*}supertypeName") or "").strip()
             own[name] = {
                 (one.findtext("{*}name") or "").strip(): (one.findtext("{*}rangeTypeName") or "").strip()
-                for one in each.iter("{*}featureDescription")
+                for one in each.findall(".//{*}featureDescription")
             }
         return cls(above, own)
 
@@ -113,9 +114,8 @@ class CasDocument:
 
     def of(self, name: str) -> list[CasAnnotation]:
         """The annotations of a type and of those that inherit from it, in the order of the text."""
-        found = [
-            one for kind, some in self.annotations.items() if kind == name or name in self.types.line(kind) for one in some
-        ]
+        kinds = [kind for kind in self.annotations if kind == name or name in self.types.line(kind)]
+        found = [one for kind in kinds for one in self.annotations[kind]]
         return sorted(found, key=lambda one: (one.begin, one.end))
 
     def features_of(self, number: str) -> Mapping[str, str]:
@@ -152,15 +152,15 @@ class _Builder(TreeBuilder):
 
     deep = 0
 
-    def start(self, *given: object) -> Element:  # type: ignore[override]
+    def start(self, tag: Any, attrs: Any, /) -> Element:
         self.deep += 1
         if self.deep > _DEEP:
             raise XmiError(f"elements in elements, more than {_DEEP} deep")
-        return super().start(*given)  # type: ignore[arg-type]
+        return super().start(tag, attrs)
 
-    def end(self, *given: object) -> Element:  # type: ignore[override]
+    def end(self, tag: str, /) -> Element:
         self.deep -= 1
-        return super().end(*given)  # type: ignore[arg-type]
+        return super().end(tag)
 
     def doctype(self, *_: object) -> None:
         raise XmiError("a document type: entities are not taken")

@@ -1,0 +1,70 @@
+"""Requests at random from the description of the API: none is answered with 500, and answers are as described."""
+
+from __future__ import annotations
+
+import pytest
+
+schemathesis = pytest.importorskip("schemathesis")
+
+from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from schemathesis import checks  # noqa: E402
+
+from gpuparse.serve.app import create_app  # noqa: E402
+from tests.serve.serving import SMALL, tiny_pipeline  # noqa: E402
+
+APP = create_app(tiny_pipeline(), SMALL, "tiny")
+SCHEMA = schemathesis.openapi.from_asgi("/api/openapi.json", APP)
+CHECKED = [
+    checks.not_a_server_error,
+    *(
+        each
+        for each in checks.CHECKS.get_all()
+        if each.__name__
+        in {
+            "status_code_conformance",
+            "content_type_conformance",
+            "response_schema_conformance",
+            "response_headers_conformance",
+        }
+    ),
+]
+OPERATIONS = [result.ok() for result in SCHEMA.get_all_operations()]
+NAMES = [f"{operation.method.upper()} {operation.path}" for operation in OPERATIONS]
+
+
+def at_random(operation, count):
+    """Requests that are as described, and others."""
+    kinds = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+    cases = st.one_of([operation.as_strategy(generation_mode=kind) for kind in kinds])
+    relaxed = [HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large]
+    seen = 0
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        suppress_health_check=relaxed,
+        database=None,
+        phases=[Phase.generate],
+        derandomize=True,
+    )
+    @given(case=cases)
+    def run(case):
+        nonlocal seen
+        seen += 1
+        case.call_and_validate(checks=CHECKED)
+
+    run()
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+def test_a_few_of_each(operation):
+    assert at_random(operation, 40)
+
+
+@pytest.mark.exhaustive
+def test_ten_thousand():
+    total = sum(at_random(operation, 1000 if operation.method == "get" else 1800) for operation in OPERATIONS)
+    assert total >= 10_000, total
