@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from errno import errorcode
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -72,8 +73,8 @@ def serve(
     try:
         listening = listen(host, port)
     except (OSError, OverflowError, UnicodeError) as error:
-        what = os.strerror(error.errno) if isinstance(error, OSError) and (error.errno or 0) > 0 else str(error)
-        fail(f"cannot listen on {shown(host)}, port {port}: {what}")
+        code = getattr(error, "errno", None) or 0
+        fail(f"cannot listen on {shown(host)}, port {port}: {os.strerror(code) if code in errorcode else error}")
     if not quiet and pipeline.missing:
         say(f"{name} reads {listed(pipeline.missing)}, taken as given")
     limits = ServerLimits(max_words, max_sentences, max_bytes, time_limit, batch_words)

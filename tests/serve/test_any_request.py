@@ -15,20 +15,8 @@ from tests.serve.serving import SMALL, tiny_pipeline  # noqa: E402
 
 APP = create_app(tiny_pipeline(), SMALL, "tiny")
 SCHEMA = schemathesis.openapi.from_asgi("/api/openapi.json", APP)
-CHECKED = [
-    checks.not_a_server_error,
-    *(
-        each
-        for each in checks.CHECKS.get_all()
-        if each.__name__
-        in {
-            "status_code_conformance",
-            "content_type_conformance",
-            "response_schema_conformance",
-            "response_headers_conformance",
-        }
-    ),
-]
+AS_DESCRIBED = {f"{what}_conformance" for what in ("status_code", "content_type", "response_schema")}
+CHECKED = [checks.not_a_server_error, *(one for one in checks.CHECKS.get_all() if one.__name__ in AS_DESCRIBED)]
 OPERATIONS = [result.ok() for result in SCHEMA.get_all_operations()]
 NAMES = [f"{operation.method.upper()} {operation.path}" for operation in OPERATIONS]
 
@@ -40,14 +28,9 @@ def at_random(operation, count):
     relaxed = [HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large]
     seen = 0
 
-    @settings(
-        max_examples=count,
-        deadline=None,
-        suppress_health_check=relaxed,
-        database=None,
-        phases=[Phase.generate],
-        derandomize=True,
-    )
+    random = {"phases": [Phase.generate], "database": None, "derandomize": True, "deadline": None}
+
+    @settings(max_examples=count, suppress_health_check=relaxed, **random)
     @given(case=cases)
     def run(case):
         nonlocal seen

@@ -2,6 +2,7 @@
 
 const KEPT = 'gpuparse.page';
 const CHUNK = 16;  // sentences of a request in the background
+const PAUSE = 120;  // milliseconds until the best trees are asked for
 export const work = { sentences: [], current: 0, constraints: [], projective: null, model: null };
 const past = [], future = [];
 const listeners = [];
@@ -188,6 +189,8 @@ async function best(s) {
   bestOf?.abort();
   bestOf = new AbortController();
   const signal = bestOf.signal;
+  await new Promise((done) => { setTimeout(done, PAUSE); });  // what was clicked is drawn first
+  if (signal.aborted || s !== current()) return;
   try {
     const body = { sentences: [asked(s)], nbest: 6, probabilities: false, projective: work.projective };
     const answer = await (await ask('/api/parse', body, signal)).json();
