@@ -115,13 +115,6 @@ class Partial:
         return None
 
 
-def refuse_impossible(sentence: Sentence, known: Partial, *, single_root: bool, projective: bool) -> None:
-    """A ConlluError that names the sentence, where no tree has the given heads."""
-    why = known.impossible(single_root=single_root, projective=projective)
-    if why is not None:
-        raise ConlluError(f"{sentence.source}:{sentence.line}: {why}")
-
-
 def _heads_of(misc: str, word: int, sentence: Sentence) -> frozenset[int] | None:
     """What ``Heads=`` in a word's MISC says."""
     values = [part.partition("=")[2] for part in misc.split("|") if part.startswith("Heads=")]
