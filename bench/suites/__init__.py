@@ -14,4 +14,5 @@ NAMES = (
     "parse_memory",
     "kill",
     "roundtrip",
+    "annotate",
 )
