@@ -14,6 +14,7 @@ from gpuparse.distributions.common import as_k
 from gpuparse.ops import chains, plain
 from gpuparse.ops.shifts import LARGE, chains_less_shared, is_large, read_of_chains, span
 from gpuparse.ops.viterbi import best_chain
+from gpuparse.structures.conditions import allowed_tags, only
 from gpuparse.structures.masks import is_position
 from gpuparse.structures.tags import Lengths, as_lengths, as_tags, can_validate, check_scores, no_chain_error
 
@@ -65,6 +66,10 @@ class ChainDistribution(StructuredDistribution):
 
     def _none_error(self, sentence: int) -> ValueError:
         return no_chain_error(self.unary, self.lengths, sentence)
+
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        allowed = allowed_tags(required, forbidden, self.unary, self.lengths, self._validates)
+        return {"unary": only(allowed, self.unary)}
 
     def _look(self) -> tuple[bool, bool]:
         spans = [span(x) for x in (self.unary, self._rows)]

@@ -13,6 +13,7 @@ from gpuparse.distributions.grammar_trees import GrammarTrees
 from gpuparse.ops import cky
 from gpuparse.ops.plain.cky import Scores, index_rules, masks
 from gpuparse.ops.shifts import bounded, less_greatest, repeated
+from gpuparse.structures.conditions import allowed_spans, only
 from gpuparse.structures.constituents import double_rule, score_of
 from gpuparse.structures.grammars import Grammar
 from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_validate
@@ -137,6 +138,14 @@ class ConstituencyTrees(GrammarTrees):
                 times = torch.ones_like(self.lengths) if name == "roots" else self.lengths - 1
                 shared.append(repeated(top.reshape(-1, 1), times, 1 if name == "roots" else n - 1))
         return self._like(found), torch.cat(shared, 1)
+
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        S = len(self.grammar.symbols)
+        allowed = allowed_spans(required, forbidden, self.tags, S, self.lengths, self._validates)
+        spans = self._with(["spans"]).spans
+        assert spans is not None
+        of_words = allowed.diagonal(dim1=1, dim2=2).transpose(1, 2)[..., : self.tags.shape[2]]
+        return {"tags": only(of_words, self.tags), "spans": only(allowed, spans)}
 
     def _inputs(self) -> tuple[Tensor, Tensor]:
         return self._index, self.lengths
