@@ -199,7 +199,7 @@ class StructuredDistribution(Distribution):
         if self._large:
             with torch.no_grad():
                 near, shared = self._without_shared()
-                check_sums(near._log_z_of_large(), shared, self._given(), self._dtype, self.what)
+                check_sums(near._log_z_of_large(), shared, self._read_scores(), self._dtype, self.what)
         if forbidden and self.exists:
             without = self._sums(LOG_Z).detach().isneginf().nonzero()
             if len(without):
@@ -235,7 +235,7 @@ class StructuredDistribution(Distribution):
             large = large or is_large(x if read is None else torch.where(read, x, 0.0))
         return forbidden, large
 
-    def _given(self) -> dict[str, Tensor | None]:
+    def _read_scores(self) -> dict[str, Tensor | None]:
         """The scores by the names of the arguments, 0 where they are not read."""
         given = zip(self.parts, self._parts(), strict=True)
         reads = {name: (x, None if x is None else self._read(name)) for name, x in given}

@@ -78,9 +78,9 @@ class ChainDistribution(StructuredDistribution):
         finite = all(low > -torch.inf and high < torch.inf for low, high in spans)
         if not finite:
             check_scores(self.unary, self._rows, self.lengths, self._name)
-        return not finite, any(is_large(x) for x in self._given().values())
+        return not finite, any(is_large(x) for x in self._read_scores().values())
 
-    def _given(self) -> dict[str, Tensor | None]:
+    def _read_scores(self) -> dict[str, Tensor | None]:
         unary, rows = read_of_chains(self.unary.detach(), self._rows.detach(), self.lengths)
         return {"unary": unary, self._name: rows}
 

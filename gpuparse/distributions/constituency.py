@@ -47,7 +47,9 @@ class ConstituencyTrees(GrammarTrees):
 
     ``sample((s,))`` gives trees [s, B, 2n - 1, 4], ``score(trees)`` and ``log_prob(trees)`` [..., B], ``entropy()`` and
     ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures is differentiable, in the grammar's scores, too
-    (``StructuredDistribution``).
+    (``StructuredDistribution``). ``given(required, forbidden)``: the same under a condition, symbols over the words
+    i..j [B, n, n] that are known (-2: of any symbol; -1 where nothing is) and those [B, n, n, S] that may not be. A
+    single word has a tag; a span is there just if none is that crosses it.
 
     Example:
         >>> import torch, gpuparse as gp
@@ -63,6 +65,10 @@ class ConstituencyTrees(GrammarTrees):
                 [ 1,  1,  0, -1],
                 [-1, -1, -1, -1],
                 [-1, -1, -1, -1]])
+        >>> required = torch.full((2, 3, 3), -1)
+        >>> required[0, 1, 2] = -2  # words 1 and 2 of sentence 0 are a constituent
+        >>> trees.given(required).span_marginals[0, :, 2, 1]
+        tensor([1., 1., 0.])
     """
 
     parts: ClassVar[dict[str, int]] = {"tags": 3, "rules": 2, "roots": 2, "spans": 4}

@@ -53,6 +53,8 @@ class LexicalizedTrees(GrammarTrees):
     ``sample((s,))`` gives trees [s, B, 2n - 1, 5], ``score(trees)`` and ``log_prob(trees)`` [..., B], their rows in any
     order; ``entropy()`` and ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures is differentiable in
     all scores (``StructuredDistribution``), log Z by kernels and what comes after by plain torch, which is slow.
+    ``given(required, forbidden)``: the same under a condition on the dependency tree, heads [B, N] that are known (-1
+    elsewhere) and arcs [B, N, N] that may not be.
     Memory: n^2 / 2 rows of n numbers for each tag or for each other symbol, whichever are more; marginals twice.
 
     Example:
