@@ -111,6 +111,18 @@ def free_scores(family: Family, seed: int) -> tuple[tuple[Tensor, ...], Callable
     return tuple(x[where[name]].clone().requires_grad_() for name, x in scores.items()), make, (scores, lengths)
 
 
+DIFFERENTIABLE = pytest.mark.parametrize("what", ["log_partition", "marginals", "entropy", "log_prob", "kl"])
+
+
+def value_of(what: str, p: Any, best: Tensor, other: Any) -> Tensor:
+    """What is differentiated: of the structures `best` and from the distribution `other`, if it takes such."""
+    if what == "marginals":
+        return torch.cat([m.square().flatten() for m in marginals_of(p).values()])
+    if what == "log_prob":
+        return p.log_prob(best)  # type: ignore[no-any-return]
+    return kl_divergence(p, other) if what == "kl" else p.entropy() if what == "entropy" else p.log_partition
+
+
 def derivatives_of(family: Family, scores: dict[str, Tensor], lengths: Tensor) -> dict[str, Tensor]:
     """Everything, and derivatives: of marginals to the second, along random directions, and of the entropy."""
     leaves = leaves_of(scores)

@@ -11,6 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import kl_divergence
 
 from tests.distributions.checks import (
+    DIFFERENTIABLE,
     check_against_plain,
     check_best,
     check_derivatives,
@@ -18,10 +19,11 @@ from tests.distributions.checks import (
     check_samples,
     check_sums,
     free_scores,
+    value_of,
 )
 from tests.distributions.conditions import Condition, masked, some_condition, under
-from tests.distributions.families import Family, enumerate_all, everything, marginals_of
-from tests.distributions.numeric import F64, INF, NEG_INF, close
+from tests.distributions.families import Family, enumerate_all, everything
+from tests.distributions.numeric import F32, F64, INF, NEG_INF, close
 from tests.refusals import refusal
 
 Batch = tuple[dict[str, Tensor], Tensor]
@@ -101,6 +103,13 @@ def test_no_condition(family: Family) -> None:
         close(found[name], x, 1e-12)
 
 
+def test_single_precision(family: Family) -> None:
+    scores, lengths = family.scores(6, forbidden=0.2, dtype=F32)
+    condition = some_condition(family, lengths, 0, oracles=enumerate_all(family, scores, lengths))
+    check_sums(under(family, condition), (scores, lengths), F32, 1.0)
+    check_best(under(family, condition), (scores, lengths), F32)
+
+
 def test_samples(family: Family) -> None:
     scores, lengths = family.scores(5, forbidden=0.1)
     oracles = enumerate_all(family, scores, lengths)
@@ -128,7 +137,7 @@ def test_derivatives(family: Family) -> None:
     check_against_plain(under(family, condition), *batch)
 
 
-@pytest.mark.parametrize("what", ["log_partition", "marginals", "entropy", "log_prob", "kl"])
+@DIFFERENTIABLE
 def test_gradcheck(family: Family, what: str) -> None:
     """In the scores of the distribution that the condition is on."""
     free, make, batch = free_scores(family, 8)
@@ -137,12 +146,7 @@ def test_gradcheck(family: Family, what: str) -> None:
 
     def value(*x: Tensor) -> Tensor:
         p = make(*x)
-        q = p.given(**condition)
-        if what == "marginals":
-            return torch.cat([m.square().flatten() for m in marginals_of(q).values()])
-        if what == "log_prob":
-            return q.log_prob(best)  # type: ignore[no-any-return]
-        return kl_divergence(q, p) if what == "kl" else q.entropy() if what == "entropy" else q.log_partition
+        return value_of(what, p.given(**condition), best, p)
 
     assert gradcheck(value, free, fast_mode=True)
     assert gradgradcheck(value, free, fast_mode=True)

@@ -14,6 +14,7 @@ from torch.distributions import Categorical, kl_divergence
 
 import gpuparse as gp
 from tests.distributions.checks import (
+    DIFFERENTIABLE,
     SCORES,
     check_best,
     check_derivatives,
@@ -21,6 +22,7 @@ from tests.distributions.checks import (
     check_samples,
     check_sums,
     free_scores,
+    value_of,
 )
 from tests.distributions.families import Family, enumerate_all, everything, leaves_of, marginals_of, plainly, summed
 from tests.distributions.numeric import F32, F64, INF, NEG_INF, chi_square, close, generator, normal, tolerance
@@ -301,7 +303,7 @@ def test_gradient_in_one_of_several(family: Family) -> None:
             close(x, y, 1e-12)
 
 
-@pytest.mark.parametrize("what", ["log_partition", "marginals", "entropy", "log_prob", "kl"])
+@DIFFERENTIABLE
 def test_gradcheck(family: Family, what: str) -> None:
     """First and second derivatives by finite differences, in all scores at once."""
     free, make, _ = free_scores(family, 8)
@@ -309,12 +311,7 @@ def test_gradcheck(family: Family, what: str) -> None:
     other = make(*(0.5 * x.detach() for x in free))
 
     def value(*x: Tensor) -> Tensor:
-        p = make(*x)
-        if what == "marginals":
-            return torch.cat([m.square().flatten() for m in marginals_of(p).values()])
-        if what == "log_prob":
-            return p.log_prob(best)  # type: ignore[no-any-return]
-        return kl_divergence(p, other) if what == "kl" else p.entropy() if what == "entropy" else p.log_partition
+        return value_of(what, make(*x), best, other)
 
     assert gradcheck(value, free, fast_mode=True)
     assert gradgradcheck(value, free, fast_mode=True)
