@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.distributions import kl_divergence
 
 from tests.distributions.checks import (
@@ -22,7 +22,7 @@ from tests.distributions.checks import (
     value_of,
 )
 from tests.distributions.conditions import Condition, masked, some_condition, under
-from tests.distributions.families import Family, enumerate_all, everything
+from tests.distributions.families import FAMILIES, Family, enumerate_all, everything, leaves_of
 from tests.distributions.numeric import F32, F64, INF, NEG_INF, close
 from tests.refusals import refusal
 
@@ -188,3 +188,22 @@ def test_any_condition(family: Family) -> None:
     for seed in range(30):
         batch = family.scores(seed, forbidden=0.1)
         check_any(family, batch, some_condition(family, batch[1], seed, required=0.5, forbidden=0.05 * (seed % 4)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["projective", "tags"])
+def test_compiled_loss_is_the_same(name: str) -> None:
+    """One graph, without a break."""
+    torch.compiler.reset()
+    scores, lengths = FAMILIES[name].scores(1, batch=2, forbidden=0.0, poison=False)
+    condition = some_condition(FAMILIES[name], lengths, 0, oracles=enumerate_all(FAMILIES[name], scores, lengths))
+    leaves = leaves_of(scores)
+    every = list(leaves.values())
+
+    def loss(*x: Tensor) -> Tensor:
+        p = FAMILIES[name].make(dict(zip(leaves, x, strict=True)), lengths).given(**condition.on(lengths.device))
+        return (p.entropy() + p.log_partition).sum()  # type: ignore[no-any-return]
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    for x, y in zip(grad(compiled(*every), every), grad(loss(*every), every), strict=True):
+        close(x, y, 1e-12)
