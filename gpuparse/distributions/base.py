@@ -265,9 +265,9 @@ class StructuredDistribution(Distribution):
             forbidden: booleans. Of dependency trees and of ``LexicalizedTrees`` arcs [B, N, N], of chains tags
                 [B, n, T], of ``ConstituencyTrees`` symbols over the words i..j [B, n, n, S].
 
-        What is not read of scores is not read of these. The result has everything that this distribution has, with the
-        same scores but -inf for parts that the condition rules out, and gradients go on into the scores given here.
-        log p(condition) is ``p.given(...).log_partition - p.log_partition``.
+        None says nothing, and what is not read of scores is not read of these. The result has everything that this
+        distribution has, with the same scores but -inf for parts that the condition rules out; gradients go on into the
+        scores of this one. log p(condition) is ``p.given(...).log_partition - p.log_partition``.
 
         Raises ValueError for a wrong type, shape or device; and where values are looked at (``validate_args``), for a
         condition that contradicts itself or, if a sentence has to have a structure, leaves it none. Elsewhere such a
@@ -282,6 +282,8 @@ class StructuredDistribution(Distribution):
             >>> (known.log_partition - trees.log_partition).exp()  # how likely that is
             tensor([0.2857])
         """
+        if required is None and forbidden is None:
+            return self
         scores = self._conditioned(required, forbidden)
         made = self._like([scores.get(name, getattr(self, name)) for name in self.parts])
         made._validates, made._large = self._validates, self._large

@@ -97,8 +97,11 @@ def test_conditions_of_conditions(family: Family) -> None:
 
 
 def test_no_condition(family: Family) -> None:
-    scores, lengths = family.scores(1)
-    want, found = (everything(p) for p in (family.make(scores, lengths), family.make(scores, lengths).given()))
+    """Nothing required and nothing forbidden, or not even said."""
+    p = family.random(1)
+    assert p.given() is p
+    nothing = torch.zeros(3, *family.facts.shape(int(p.lengths.max())), dtype=torch.bool)
+    want, found = everything(p), everything(p.given(nothing.any(family.facts.axis + 1).long() - 1, nothing))
     for name, x in want.items():
         close(found[name], x, 1e-12)
 
