@@ -50,18 +50,16 @@ class Known(NamedTuple):
         allowed = torch.ones(len(partials), nodes, nodes, dtype=torch.bool)
         labels = torch.full((len(partials), nodes), -1)
         for b, known in enumerate(partials):
-            for word, (heads, label) in enumerate(zip(known.heads, known.labels, strict=True), 1):
-                if heads is not None:
-                    allowed[b, :, word] = False
-                    allowed[b, sorted(heads), word] = True
+            own = slice(len(known.heads) + 1)
+            allowed[b, own, own] = known.allowed
+            for word, label in enumerate(known.labels, 1):
                 if label is not None:
                     labels[b, word] = names.numbers([label], missing=-1)[0]
         lengths = torch.tensor([len(known.heads) for known in partials])
         arcs = torch.where(allowed, 0.0, -torch.inf)
         found = (EISNER if projective else MATRIX_TREE).argmax((arcs,), lengths, single_root)
         for b in (found[:, 1] < 0).nonzero()[:, 0].tolist():
-            why = partials[b].impossible(**trees) or "no tree has the heads that are given; leave some of them open"
-            raise ConlluError(f"{sentences[b].source}:{sentences[b].line}: {why}")
+            raise ConlluError(f"{sentences[b].source}:{sentences[b].line}: {partials[b].impossible(**trees)}")
         asked = ((labels >= 0) & (allowed.sum(1) > 1)).any(1).nonzero()[:, 0]
         return cls(allowed, labels, asked, [known.labels for known in partials])
 

@@ -63,24 +63,19 @@ def test_why_there_is_no_tree():
 
     assert why(five) is None and why(five.require(2, 1).require(3, 2)) is None
     cycle = five.require(2, 1).require(4, 2).require(1, 4)
-    assert why(cycle) == "the given heads of words 1, 2 and 4 make a cycle: 1 → 2 → 4 → 1"
+    assert why(cycle) == "heads of words 1, 2 and 4 make a cycle: 1 -> 4 -> 2 -> 1"
     two = five.require(0, 2).require(0, 5)
-    assert why(two) == "words 2 and 5 are both under the root; a tree has one such word"
+    assert why(two) == "words 2 and 5 both hang on the root, which has one word"
     assert why(two, single_root=False) is None
     crossing = five.require(3, 1).require(4, 2)
     assert why(crossing) is None
-    assert why(crossing, projective=True) == "the given arcs 3 → 1 and 4 → 2 cross, and trees are projective"
-    assert why(Partial.nothing(1).forbid(0, 1)) == "word 1 has no head left that it may have"
-    rootless = Partial.nothing(2).forbid(0, 1).forbid(0, 2)
-    assert why(rootless) in {
-        "the given heads of words 1 and 2 make a cycle: 1 → 2 → 1",
-        "every word has heads given, and none of them is the root (0)",
-    }
+    assert "cross, as those of projective trees do not" in why(crossing, projective=True)
+    assert why(Partial.nothing(1).forbid(0, 1)) == "every head of word 1 is forbidden"
+    assert why(Partial.nothing(2).forbid(0, 1).forbid(0, 2)) == "heads of words 1 and 2 make a cycle: 1 -> 2 -> 1"
     some = Partial((frozenset({2, 3}), frozenset({1, 3}), frozenset({1, 2})), (None,) * 3)
-    assert why(some) == "every word has heads given, and none of them is the root (0)"
+    assert why(some) == "no tree has the heads that are given; leave some of them open"
+    assert Partial.nothing(0).impossible(single_root=True, projective=True) is None
     ring = Partial.nothing(20)
     for word in range(1, 21):
         ring = ring.require(word % 20 + 1, word)
-    assert why(ring) == (
-        "the given heads of words 1, 2, 3, 4, 5, 6, 7 and 13 more make a cycle: 1 → 2 → 3 → 4 → … → 18 → 19 → 20 → 1"
-    )
+    assert why(ring).startswith("heads of words 1, 2, 3, 4, 5, 6, 7, 8 and 12 more make a cycle: 1 -> 20 -> 19 -> ")

@@ -124,7 +124,7 @@ def test_columns_are_kept_to_the_byte(vocabulary, words):
 def test_an_impossible_start_is_named(vocabulary):
     parser = make(vocabulary)
     sentence = Sentence.from_words(["a", "b", "c"], heads=[2, 1, None], source="f.conllu", line=9)
-    with pytest.raises(ConlluError, match=r"^f.conllu:9: the given heads of words 1 and 2 make a cycle: 1 → 2 → 1$"):
+    with pytest.raises(ConlluError, match=r"^f.conllu:9: heads of words 1 and 2 make a cycle: 1 -> 2 -> 1$"):
         parser.predict([sentence], partial=True)
     ring = Partial((frozenset({2, 3}), frozenset({1, 3}), frozenset({1, 2}), frozenset({0})), (None,) * 4)
     four = Sentence.from_words(["a", "b", "c", "d"], source="f.conllu", line=2)
