@@ -124,9 +124,9 @@ def check_start(
 def impossible_start(
     allowed: Bool[Tensor, "B N N"], lengths: Int[Tensor, " B"], *, projective: bool, single_root: bool
 ) -> tuple[int, Sequence[int], str] | None:
-    """A sentence of whose allowed arcs it shows before any inference that they make no tree, the words that show it, and
-    why: a word has no head, or words with one head left have arcs that make a cycle, cross in a projective tree, or give
-    a single root two words. Waits for the device."""
+    """A sentence whose allowed arcs show before any inference that they make no tree, the words that show it, and
+    why: a word has no head, or words with one head left have arcs that make a cycle, cross in a projective tree, or
+    give a single root two words. Waits for the device."""
     allowed = allowed & arc_mask(lengths, allowed.shape[1])
     word, heads = word_mask(lengths, allowed.shape[1]), allowed.sum(1)
     if place := _first(word & (heads == 0)):
