@@ -111,15 +111,15 @@ def _reason(error: Exception, options: dict[str, Any]) -> str:
     """Why a model could not be fetched or pushed, and what to do."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "HFValidationError" in kinds:
-        return "neither a directory nor a name of the Hugging Face Hub, which has the form owner/name"
+        return "no such directory, and no name of the Hugging Face Hub, which has the form owner/name"
     if "GatedRepoError" in kinds:
         return "a gated model of the Hugging Face Hub; ask for access there, and give token=..."
     if "RepositoryNotFoundError" in kinds:
-        return "no such model on the Hugging Face Hub, or a private one; give its name, owner/name, or token=..."
+        return "no such directory, and no such model on the Hugging Face Hub, or a private one; that wants token=..."
     if "RevisionNotFoundError" in kinds:
         return f"no revision {shown(str(options.get('revision')))} of it on the Hugging Face Hub"
     if "LocalEntryNotFoundError" in kinds:
         if options.get("local_files_only") or "outgoing traffic has been disabled" in str(error):
-            return "not in the cache of the Hugging Face Hub, or not whole there; fetch it once while online"
-        return "not in the cache, and the Hugging Face Hub cannot be reached; look at the connection"
+            return "no such directory, and not whole in the cache of the Hugging Face Hub; fetch it once while online"
+        return "no such directory, not in the cache, and the Hugging Face Hub cannot be reached; look at the connection"
     return f"the Hugging Face Hub says: {shown(str(error)) or type(error).__name__}"
