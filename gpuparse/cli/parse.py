@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+from functools import partial as bound
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,6 +83,31 @@ def parse(
         bool,
         typer.Option("--confidence", help="Write each arc's probability to MISC, as Confidence=0.9731."),
     ] = False,
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="The same, and each label's, as LabelConfidence; in comments the whole tree's, and the entropy.",
+        ),
+    ] = False,
+    nbest: Annotated[
+        int,
+        typer.Option(
+            min=0, max=64, help="Write so many of the best trees of a sentence, with their probabilities, best first."
+        ),
+    ] = 0,
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial",
+            help="Keep each HEAD and DEPREL that is not _, and the heads that Heads=2,5-7 in MISC allows; predict the "
+            "rest given these.",
+        ),
+    ] = False,
+    output_format: Annotated[
+        str | None,
+        typer.Option(help="conllu, or jsonl: an object a sentence.", show_default="by the output's name, else conllu"),
+    ] = None,
     batch_words: BatchWords = BATCH_WORDS,
     max_words: MaxWords = None,
     device: Device = "cpu",
@@ -93,12 +118,15 @@ def parse(
 ) -> None:
     """Parse CoNLL-U files: HEAD and DEPREL are replaced, all else stays as it is.
 
+    With --partial they are kept where they are given, and the rest is the best under that.
+
     With --tagger the columns of its tags are filled too, and the words parsed with them.
     With --constraints a sentence whose tree violates them is parsed anew under them. Where no tree satisfies them, or
     the best could not be proven in time, a comment says so: # constraints = ...
     A sentence that cannot be parsed is named on stderr and written as it was; the exit code is then 1.
     """
     with startup.importing():
+        from gpuparse.cli.corpus.forms import writers
         from gpuparse.cli.stream import Run, Work, fingerprint, stream
         from gpuparse.decoding.ilp.files import constraints_of, constraints_path
         from gpuparse.models.pipeline import Pipeline, listed
@@ -113,6 +141,8 @@ def parse(
         if option:
             options["options"] = dict(_name_and_value(text) for text in option)
         settings = {"model": fingerprint(model), "device": device, **options}
+        more = {"probabilities": probabilities, "nbest": nbest, "partial": partial}
+        settings |= {name: value for name, value in (*more.items(), ("format", form)) if value and value != "conllu"}
         asked: list[Constraint] = []
         digests = []
         for name in constraints or ():
@@ -127,11 +157,17 @@ def parse(
             settings |= {"constraints (digests of their files)": digests, "time_limit": time_limit}
         if tagger is not None:
             settings["tagger"] = fingerprint(tagger)
-        probe = partial(pipeline.predict, confidence=confidence, **options)
-        limits: dict[str, Any] = {"constraints": asked, "time_limit": time_limit}
-        predict = partial(probe, batch_words=None, **limits)  # the corpus is in batches already
-        return Work(predict, None, settings, probe, _constrained if asked else None)
+        probe = bound(pipeline.predict, confidence=confidence, probabilities=probabilities, nbest=nbest, **options)
+        limits: dict[str, Any] = {"constraints": asked, "time_limit": time_limit, "partial": partial}
+        predict = bound(probe, batch_words=None, **limits)  # the corpus is in batches already
+        fill, unfilled = writers(form, nbest > 0, confidence or probabilities)
+        return Work(predict, fill, settings, probe, _constrained if asked else None, unfilled)
 
+    form = output_format or ("jsonl" if output.removesuffix(".gz").endswith(".jsonl") else "conllu")
+    if form not in ("conllu", "jsonl"):
+        fail(f"--output-format {shown(form)}: wanted conllu or jsonl", 2)
+    if nbest and constraints:
+        fail("--nbest gives trees without regard to --constraints: leave one of them out", 2)
     run = Run(inputs, output, batch_words, max_words, threads, resume, overwrite, quiet)
     stream(begin, run, verb=("parse", "parsed"), confidence=confidence)
 

@@ -46,6 +46,7 @@ class Work(NamedTuple):
     settings: dict[str, Any]  # what the output depends on
     probe: Callable[[list[Sentence]], Any] | None = None  # predict without what depends on the sentence
     told: Callable[[CorpusReport], str] | None = None  # what else is said at the end
+    unfilled: Callable[[Sentence, Failure | None], Sentence] | None = None  # see parse_corpus
 
 
 def stream(begin: Callable[[], Work], run: Run, *, verb: tuple[str, str], confidence: bool = False) -> None:
@@ -81,6 +82,7 @@ def stream(begin: Callable[[], Work], run: Run, *, verb: tuple[str, str], confid
                 output,
                 work.predict,
                 fill=work.fill,
+                unfilled=work.unfilled,
                 batch_words=batch_words,
                 confidence=confidence,
                 max_words=max_words,

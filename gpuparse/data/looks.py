@@ -19,12 +19,12 @@ _ROUNDING = 1e-3  # by which a probability may be beyond its bounds
 def in_one_line(sentence: Sentence) -> str:
     """``Sentence(1 She ← 2, 2 sleeps ← 0)``: words, numbered, with their heads where they have them."""
     try:
-        words, heads = sentence.words, sentence.head_texts
+        words, heads = sentence.words, sentence.given_heads
     except ValueError as error:
         return f"Sentence(malformed: {shown(str(error))})"
     count = len(words)
     parts = [
-        f"{number} {shown(word, _LONGEST)}" + ("" if head == "_" else f" ← {shown(head, _LONGEST)}")
+        f"{number} {shown(word, _LONGEST)}" + ("" if head is None else f" ← {head}")
         for number, (word, head) in enumerate(zip(words[:_MOST], heads, strict=False), 1)
     ]
     if count > _MOST:

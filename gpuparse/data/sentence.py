@@ -64,18 +64,18 @@ class Sentence:
         lemmas: Sequence[str] | None = None,
         xpos: Sequence[str] | None = None,
         feats: Sequence[str] | None = None,
-        heads: Sequence[int] | None = None,
+        heads: Sequence[int | None] | None = None,
         deprels: Sequence[str] | None = None,
         misc: Sequence[str] | None = None,
         comments: Sequence[str] = (),
         source: str = "<words>",
         line: int = 1,
     ) -> Sentence:
-        """Build a sentence of plain words; a column that is not given is ``_``."""
+        """Build a sentence of plain words; a column that is not given is ``_``, and so is a head that is None."""
         count = len(words)
         columns: list[Sequence[str]] = [[str(number) for number in range(1, count + 1)]]
         given = {"words": words, "lemmas": lemmas, "upos": upos, "xpos": xpos, "feats": feats}
-        given |= {"heads": None if heads is None else [str(head) for head in heads]}
+        given |= {"heads": None if heads is None else ["_" if head is None else str(head) for head in heads]}
         given |= {"deprels": deprels, "deps": None, "misc": misc}
         for name, column in given.items():
             if column is None:
@@ -119,9 +119,11 @@ class Sentence:
         return heads
 
     @property
-    def head_texts(self) -> list[str]:
-        """HEAD of every word as it stands there, ``_`` where there is none."""
-        return self._column(6)
+    def given_heads(self) -> list[int | None]:
+        """HEAD of every word, None where it is open (``_``); else a :class:`ConlluError` as of ``heads``."""
+        column = self._column(6)
+        self._explain_heads(["0" if text == "_" else text for text in column])
+        return [None if text == "_" else int(text) for text in column]
 
     @property
     def confidence(self) -> list[float | None]:

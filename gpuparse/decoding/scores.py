@@ -233,6 +233,12 @@ class Scores:
         """The same with other families of pairs, which are not checked."""
         return self._with(self.arcs, self.labels, siblings, grandparents, self.grandsiblings)
 
+    def with_arcs(self, arcs: Float[Tensor, "B N N"], validate_args: bool | None = None) -> Scores:
+        """The same with other scores of arcs, which are not checked."""
+        made = self._with(arcs, self.labels, self.siblings, self.grandparents, self.grandsiblings)
+        made.__dict__["validate_args"] = self.validate_args if validate_args is None else validate_args
+        return made
+
     def first_order(self) -> Scores:
         """The arcs and labels alone."""
         return self._with(self.arcs, self.labels, None, None, None)

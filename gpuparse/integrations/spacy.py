@@ -74,8 +74,8 @@ class SpacyParser(Pipe):
             does, and "preset" never does: a ``Doc`` of which nothing is known is one sentence. A token that is preset
             begins a sentence where it is True, and none where it is False.
         confidence: the name of the extension that gets the probability of each token's arc, ``token._.<name>``;
-            empty: none is computed. It is None where the model has scores of pairs of arcs and trees may cross:
-            probabilities are not known then.
+            empty: none is computed, which is faster where a model scores pairs of arcs and trees may cross: belief
+            propagation estimates it there.
         device: "auto" is where spaCy is (``spacy.prefer_gpu()``, ``spacy.require_gpu()``) when the model is loaded;
             else cpu, cuda, cuda:1.
         batch_words: the size of a batch, as of ``Parser.predict``.
@@ -203,7 +203,7 @@ class SpacyParser(Pipe):
         left: dict[int, ConlluError] = {}
         predictions = parser.predict(
             [piece.sentence(parser.columns) for piece in wanted],
-            confidence=self._knows_probabilities(),
+            confidence=bool(self.confidence),
             batch_words=self.batch_words,
             on_unfit=left.__setitem__,
             **self.options,
@@ -218,12 +218,6 @@ class SpacyParser(Pipe):
                 sure = found[piece].confidence if piece in found else None
                 for word, probability in zip(piece.words, sure or (), strict=False):
                     doc[word]._.set(self.confidence, probability)
-
-    def _knows_probabilities(self) -> bool:
-        """Whether they are wanted, and known: not of trees that may cross under scores of pairs of arcs."""
-        scorer, training = self.parser.config.scorer, self.parser.config.training
-        projective = self.options.get("projective") or training.projective or self.options.get("method") == "eisner"
-        return bool(self.confidence and (projective or not (scorer.grandparents or scorer.siblings)))
 
     def _warn(self, columns: Sequence[str], docs: Sequence[Doc]) -> None:
         """Once: of what the model reads and no document has."""

@@ -14,23 +14,29 @@ from torch import Tensor, nn
 
 from gpuparse.data.batches import Batch, collate
 from gpuparse.data.given import Words, as_sentences
+from gpuparse.data.partial import Partial, refuse_impossible
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.decoding.ilp.check import as_constraints
 from gpuparse.decoding.methods import decode
+from gpuparse.decoding.nbest import k_best
 from gpuparse.decoding.parse import Parse
 from gpuparse.decoding.scores import Scores
+from gpuparse.distributions.common import MAX_K
 from gpuparse.lp import Constraint, Projective, violates
 from gpuparse.lp import Words as Seen
+from gpuparse.models.certainty import Certainty
 from gpuparse.models.directory import Model, timed
+from gpuparse.models.known import Known, partials_of
+from gpuparse.models.reading import Reader
 from gpuparse.nn.build import build_scorer
 from gpuparse.nn.scorer import Scored
 from gpuparse.system.defaults import BATCH_WORDS, TIME_LIMIT
+from gpuparse.system.quote import quoted
 from gpuparse.system.transfer import begin_to_host
 
 _TABLE = 1 << 24  # scores of labelled arcs at a time
-_SHOWN = 6  # constraints that cannot hold together, in a remark
 
 
 class Parser(Model[Vocabulary, nn.Module]):
@@ -72,9 +78,10 @@ class Parser(Model[Vocabulary, nn.Module]):
     def parse(self, sentences: Iterable[Words | Sentence], **options: Any) -> list[Sentence]:
         """Parse sentences given as lists of words, of (word, tag) pairs, or as CoNLL-U sentences.
 
-        Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC. A
-        sentence for which constraints do not hold, or not with a proof, has a comment ``# constraints = ...``. One
-        whose scores do not fit into memory is left as it is, and a warning names it.
+        Options are those of ``predict``. With ``confidence=True`` the probability of each word's arc stands in MISC;
+        with ``probabilities=True`` that of its label too, and in comments that of the tree and the entropy. A sentence
+        for which constraints do not hold, or not with a proof, has a comment ``# constraints = ...``. One whose scores
+        do not fit into memory is left as it is, and a warning names it.
         """
         given = as_sentences(sentences)
         left: dict[int, ConlluError] = {}
@@ -95,6 +102,10 @@ class Parser(Model[Vocabulary, nn.Module]):
         projective: bool | None = None,
         single_root: bool | None = None,
         confidence: bool = False,
+        probabilities: bool = False,
+        marginals: bool = False,
+        nbest: int = 0,
+        partial: bool | Sequence[Partial] = False,
         constraints: Iterable[Constraint] = (),
         time_limit: float = TIME_LIMIT,
         batch_words: int | None = BATCH_WORDS,
@@ -107,7 +118,15 @@ class Parser(Model[Vocabulary, nn.Module]):
             options: of the method, such as ``{"exact": True}`` for "ppc".
             projective: want projective trees; by default as in training.
             single_root: want one word under the root; by default as in training.
-            confidence: also give the probability of each word's arc, under the exact distribution over trees.
+            confidence: also give the probability of each word's arc, under the distribution over trees: exactly, but
+                for trees that may cross under scores of pairs of arcs, where belief propagation estimates it.
+            probabilities: also that of each word's label and of the whole tree, and the entropy.
+            marginals: also that of every arc.
+            nbest: also give so many of the best trees (64 at most), each with its best labels and its probability.
+                Exact; without constraints.
+            partial: keep what is given, and predict the rest given that: True: what stands in the columns HEAD and
+                DEPREL, where they are not ``_``, and the heads that ``Heads=2,5-7`` in MISC allows; or a ``Partial`` of
+                each sentence. A start that no tree has is a ConlluError that says why. Probabilities are conditional.
             constraints: on heads and labels (see ``gpuparse.lp``); tags are UPOS. A sentence whose tree violates them
                 is parsed anew under them, by integer programs; it keeps its tree where nothing satisfies them, or
                 nothing was found in time. ``Prediction.constraints`` says so, and ``counts`` of what is returned has
@@ -128,6 +147,13 @@ class Parser(Model[Vocabulary, nn.Module]):
             method = "bp"
         decoding = {**(options or {}), "method": method, "projective": projective, "single_root": single_root}
         constraints = as_constraints(constraints)
+        if not isinstance(nbest, int) or isinstance(nbest, bool) or not 0 <= nbest <= MAX_K:
+            raise ValueError(f"nbest must be a whole number from 0 to {MAX_K}, got {quoted(nbest)}")
+        if nbest and constraints:
+            raise ValueError("nbest gives trees without regard to constraints; leave one of them out")
+        sentences, known = partials_of(sentences, partial)
+        confidence = confidence or probabilities
+        wanted = Wanted(confidence, probabilities, marginals, nbest)
         done = Results([Prediction([], [], [] if confidence else None) for _ in sentences])
         done.seconds = dict.fromkeys(("batch", "encode", "decode", "labels"), 0.0)
         if constraints:
@@ -135,13 +161,16 @@ class Parser(Model[Vocabulary, nn.Module]):
 
         def need(some: Sequence[Sentence]) -> int:
             nodes = 1 + max(map(len, some))
-            return len(some) * self._need(nodes, method, projective, confidence, bool(constraints))
+            return len(some) * self._need(nodes, method, projective, wanted, bool(constraints))
 
         def run(some: Sequence[Sentence]) -> Callable[[], list[tuple[Prediction, bool]]]:
             limits = self._limits(some, constraints, time_limit)
+            own = None if known is None else [known[id(sentence)] for sentence in some]
+            for sentence, one in zip(some, own or (), strict=False):
+                refuse_impossible(sentence, one, single_root=single_root, projective=projective)
             with timed(done.seconds, "batch"):
                 batch = self._batch(some)
-            return self._predict(batch, decoding, confidence, limits, done.seconds)
+            return self._predict(batch, decoding, wanted, limits, own, done.seconds)
 
         for index, (prediction, solved) in self.each(sentences, batch_words, need, run, on_unfit):
             done[index] = prediction
@@ -155,13 +184,13 @@ class Parser(Model[Vocabulary, nn.Module]):
         examples = [self.vocabulary.encode(sentence) for sentence in sentences]
         return collate(examples, self.vocabulary.chars).to(self.device)
 
-    def _need(self, nodes: int, method: str, projective: bool, confidence: bool, constraints: bool) -> int:
+    def _need(self, nodes: int, method: str, projective: bool, wanted: Wanted, constraints: bool) -> int:
         """About how many bytes a sentence takes, besides the weights: measured, and rather too much.
 
         Scores of arcs and what is made of them in decoding, those of pairs, the vectors of words.
         """
         scorer = self.config.scorer
-        arcs = (40 if projective else 24) + (confidence and (80 if projective else 40))
+        arcs = (40 if projective else 24) + (wanted.confidence and (80 if projective else 40)) + 40 * wanted.nbest
         if constraints:
             arcs += 40 * len(self.vocabulary.labels)
         pairs = (72 if method == "bp" else 30) * (bool(scorer.grandparents) + bool(scorer.siblings))
@@ -186,56 +215,86 @@ class Parser(Model[Vocabulary, nn.Module]):
         self,
         batch: Batch,
         decoding: Mapping[str, Any],
-        confidence: bool,
+        wanted: Wanted,
         limits: _Limits,
+        partials: Sequence[Partial] | None,
         seconds: dict[str, float],
     ) -> Callable[[], list[tuple[Prediction, bool]]]:
         """What reads off what is said of each sentence, and whether it was solved anew under constraints."""
         trees = {name: decoding[name] for name in ("projective", "single_root")}
+        names = self.vocabulary.labels
+        known = None if partials is None else Known.of(partials, batch.words.shape[1], names, self.device)
         with timed(seconds, "encode"):
             scored = self.scorer(batch)
+            if known is not None:
+                scored = scored._replace(scores=known.restrict(scored, len(names)))
         with timed(seconds, "decode"):
             found = decode(scored.scores, **decoding)
-        with timed(seconds, "encode"):
-            label_scores = scored.label_scores(found.heads)
-        with timed(seconds, "labels"):
-            found = replace(found, labels=self._allowed(label_scores, found.heads).argmax(-1))
+        found = replace(found, labels=self._labels(scored, found.heads, known, seconds))
         with timed(seconds, "decode"):
             wrong = torch.zeros_like(found.certified)
             if limits.constraints:
-                found, wrong = self._constrain(scored, found, limits, **trees)
-            sure = [_confidence(scored.scores, found.heads, **trees)] if confidence else []
+                found, wrong = self._constrain(scored, found, limits, known, **trees)
+            sure = Certainty.of(scored.scores, **trees) if any(wanted) else None
         assert found.labels is not None
+        more = (
+            {} if sure is None else self._more(scored, found.heads, found.labels, sure, known, wanted, trees, seconds)
+        )
         each = (found.heads, found.labels, found.score, found.bound, found.certified, found.iterations, wrong)
-        get = begin_to_host(*each, *sure, *found.stats.values())
-        lengths, names, remarks = [len(text) - 1 for text in batch.texts], [*found.stats], found.remarks
+        get = begin_to_host(*each, *more.values(), *found.stats.values())
+        lengths, remarks = [len(text) - 1 for text in batch.texts], found.remarks
+        reader = Reader(names.names, [*more], [*found.stats], None if sure is None else sure.estimated)
 
         def read() -> list[tuple[Prediction, bool]]:
             with timed(seconds, "labels"):
-                rows = zip(lengths, *(x.tolist() for x in get()), strict=True)
-                return [self._read_off(row, n, names, remarks.get(b)) for b, (n, *row) in enumerate(rows)]
+                rows = zip(*(x.tolist() for x in get()), strict=True)
+                each_given = [None] * len(lengths) if partials is None else [known.labels for known in partials]
+                each = zip(lengths, each_given, rows, strict=True)
+                return [reader.read(n, row, given, remarks.get(b)) for b, (n, given, row) in enumerate(each)]
 
         return read
 
-    def _read_off(
-        self, row: Sequence[Any], length: int, stats: Sequence[str], remark: str | None
-    ) -> tuple[Prediction, bool]:
-        heads, labels, score, bound, certified, iterations, wrong, *more = row
-        words, names = slice(1, length + 1), self.vocabulary.labels.names
-        sure = more.pop(0)[words] if len(more) > len(stats) else None
-        prediction = Prediction(
-            heads[words],
-            [names[number] for number in labels[words]],
-            sure,
-            _shortened(remark) if wrong else None,
-            score,
-            bound,
-            certified,
-            iterations,
-            dict(zip(stats, more, strict=True)),
-            remark,
-        )
-        return prediction, wrong
+    def _labels(
+        self, scored: Scored, heads: Int64[Tensor, "*k B N"], known: Known | None, seconds: dict[str, float]
+    ) -> Int64[Tensor, "*k B N"]:
+        """The best labels of trees, or those given."""
+        with timed(seconds, "encode"):
+            each = [scored.label_scores(one) for one in heads.reshape(-1, *heads.shape[-2:])]
+            label_scores = torch.stack(each).view(*heads.shape, -1)
+        with timed(seconds, "labels"):
+            labels = self._allowed(label_scores, heads).argmax(-1)
+            return labels if known is None else known.keep_labels(labels)
+
+    def _more(
+        self,
+        scored: Scored,
+        heads: Int64[Tensor, "B N"],
+        labels: Int64[Tensor, "B N"],
+        sure: Certainty,
+        known: Known | None,
+        wanted: Wanted,
+        trees: Mapping[str, bool],
+        seconds: dict[str, float],
+    ) -> dict[str, Tensor]:
+        """What else is wanted of trees, by name, each [B, ...]."""
+        more: dict[str, Tensor] = {}
+        if wanted.confidence:
+            more["confidence"] = sure.of_arcs(heads)
+        if wanted.probabilities:
+            of_labels = self._allowed(scored.label_scores(heads), heads).softmax(-1)
+            own = of_labels.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+            more["label_confidence"] = own if known is None else known.sure_of(own)
+            more["probability"] = sure.of_trees(heads, scored.scores.total(heads))
+            more["entropy"] = sure.entropy
+        if wanted.marginals:
+            more["marginals"] = sure.marginals
+        if wanted.nbest:
+            with timed(seconds, "decode"):
+                best, score = k_best(scored.scores, wanted.nbest, **trees)
+            of_best = self._labels(scored, best, known, seconds)
+            ranks = {"heads": best, "labels": of_best, "score": score, "probability": sure.of_trees(best, score)}
+            more |= {f"best {name}": x.movedim(0, 1) for name, x in ranks.items()}
+        return more
 
     def _allowed(self, scores: Float[Tensor, "*arcs L"], heads: Int64[Tensor, "*arcs"]) -> Float[Tensor, "*arcs L"]:
         """Without labels that training saw only on arcs from the root, or never, elsewhere."""
@@ -245,7 +304,14 @@ class Parser(Model[Vocabulary, nn.Module]):
         return scores.masked_fill(~allowed, -torch.inf)
 
     def _constrain(
-        self, scored: Scored, found: Parse, limits: _Limits, *, projective: bool, single_root: bool
+        self,
+        scored: Scored,
+        found: Parse,
+        limits: _Limits,
+        known: Known | None,
+        *,
+        projective: bool,
+        single_root: bool,
     ) -> tuple[Parse, Bool[Tensor, " B"]]:
         """The same under constraints, and which trees violated them: these sentences are decoded anew.
 
@@ -261,6 +327,8 @@ class Parser(Model[Vocabulary, nn.Module]):
             parts: dict[str, Any] = {kind: getattr(some, kind) for kind in some.kinds}
             head = torch.arange(N, device=rows.device)[:, None].expand(len(rows), N, N)
             allowed = self._allowed(scored.all_labels(rows), head).double()
+            if known is not None:
+                allowed = known.only_given(allowed, rows)
             less = allowed - allowed.amax(-1, keepdim=True)  # what a label falls short of the arc's best
             labelled = Scores(some.arcs, some.lengths, labels=less, **parts)
             again = decode(
@@ -277,6 +345,15 @@ class Parser(Model[Vocabulary, nn.Module]):
         return found, wrong
 
 
+class Wanted(NamedTuple):
+    """What is wanted of each sentence besides its tree."""
+
+    confidence: bool = False
+    probabilities: bool = False
+    marginals: bool = False
+    nbest: int = 0
+
+
 class _Limits(NamedTuple):
     """Constraints on the sentences of a batch."""
 
@@ -289,20 +366,3 @@ class _Limits(NamedTuple):
 def _root_table(labels: tuple[tuple[bool, bool], ...], device: torch.device) -> Bool[Tensor, "two L"]:
     """Whether each label may be a root's, and another word's: moved to a device once, not for every batch."""
     return torch.tensor(labels).T.to(device)
-
-
-def _shortened(remark: str | None) -> str | None:
-    """A remark fit for a comment: of many constraints that cannot hold together the first."""
-    kind, _, why = (remark or "").partition(": ")
-    named = why.split("; ")
-    if kind != "infeasible" or len(named) <= _SHOWN:
-        return remark
-    return f"{kind}: {'; '.join(named[:_SHOWN])}; and {len(named) - _SHOWN} more"
-
-
-def _confidence(
-    scores: Scores, heads: Int64[Tensor, "B N"], projective: bool, single_root: bool
-) -> Float[Tensor, "B N"]:
-    """The marginal probability of each word's arc."""
-    trees = scores.trees(projective=projective, single_root=single_root)
-    return trees.marginals.gather(1, heads.clamp(min=0)[:, None])[:, 0]

@@ -82,17 +82,7 @@ def _parse(sentence: Sentence, right: Sentence | None, key: str) -> ParsedFile:
 
 def _heads(sentence: Sentence) -> list[int]:
     """The heads, −1 where there is none: a parser leaves sentences that it fails on without."""
-    column = sentence.head_texts
-    if "_" in column:
-        heads = []
-        for word, text in enumerate(column, 1):
-            if text != "_" and not (text.isascii() and text.isdigit() and int(text) <= len(column)):
-                raise sentence.error(
-                    word, f"HEAD {quoted(text)} is no word of the sentence; write 0 to {len(column)}, or _"
-                )
-            heads.append(-1 if text == "_" else int(text))
-    else:
-        heads = sentence.heads
+    heads = [-1 if head is None else head for head in sentence.given_heads]
     _check_loops(sentence, heads)
     return heads
 

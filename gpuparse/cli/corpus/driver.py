@@ -20,6 +20,7 @@ from gpuparse.system.quote import shown
 
 Predict = Callable[[list[Sentence]], list[Any]]
 Fill = Callable[[Sentence, Any], Sentence]
+Unfilled = Callable[[Sentence, Failure | None], Sentence]
 _WINDOW_CHARACTERS = 4_000_000  # however long the sentences are
 _HOPELESS = 100  # failures without a success that are no accident
 
@@ -30,6 +31,7 @@ def parse_corpus(
     predict: Predict,
     *,
     fill: Fill | None = None,
+    unfilled: Unfilled | None = None,
     batch_words: int = BATCH_WORDS,
     window: int = WINDOW,
     confidence: bool = False,
@@ -53,7 +55,10 @@ def parse_corpus(
         target: a path, ``*.gz``, or ``-`` for stdout, where there is no resuming.
         predict: parses a batch of sentences, each of at least one word; gives a ``Prediction`` of each. What
             ``Results`` say of seconds and counts is added up in the report.
-        fill: puts what ``predict`` gives into its sentence, where that is something else than a ``Prediction``.
+        fill: puts what ``predict`` gives into its sentence, where that is something else than a ``Prediction``, or the
+            output has another form.
+        unfilled: what is written of a sentence that was not parsed, given why (None: it has no words); by default it is
+            written as it was.
         batch_words: the size of a batch: its sentences times the nodes (words and root) of the longest.
         window: sentences that are read, sorted by length and parsed before they are written.
         confidence: write the probability of each word's arc to MISC as ``Confidence``.
@@ -80,7 +85,7 @@ def parse_corpus(
     report = CorpusReport(state.sentences, state.words, state.failed)
     report.earlier_sentences, report.earlier_words = state.sentences, state.words
     fill = fill or (lambda sentence, prediction: prediction.fill(sentence, confidence))
-    parsing = _Parsing(predict, fill, batch_words, max_words, report, progress)
+    parsing = _Parsing(predict, fill, unfilled, batch_words, max_words, report, progress)
     try:
         inputs = Inputs(paths, state.place)
         for items in _windows(iter(inputs), window, report):
@@ -111,6 +116,7 @@ class _Parsing:
 
     predict: Predict
     fill: Fill
+    unfilled: Unfilled | None
     batch_words: int
     max_words: int | None
     report: CorpusReport
@@ -162,6 +168,10 @@ class _Parsing:
         self.report.bytes = until
         if bad >= _HOPELESS and not good:
             raise RuntimeError(f"all of {bad:,} sentences failed; the first: {failures[min(failures)]}")
+        if self.unfilled is not None:
+            for index, sentence in enumerate(sentences):
+                if index in failures or index not in lengths:
+                    done[index] = self.unfilled(sentence, failures.get(index))
         return done, [failures[index] for index in sorted(failures)]
 
     def _batch(self, sentences: list[Sentence]) -> list[Sentence | Failure]:

@@ -15,6 +15,7 @@ from gpuparse.decoding.bp.local import Link
 from gpuparse.decoding.bp.siblings import ChildSequence
 from gpuparse.decoding.bp.tree import ProjectiveTree, Tree
 from gpuparse.decoding.scores import Scores
+from gpuparse.distributions.common import expected
 from gpuparse.ops import EISNER, MATRIX_TREE
 
 COUNTED = 0.5
@@ -67,6 +68,13 @@ def best_trees(
     """Minimum Bayes risk (section 6): the trees with the most links that are believed in, none of them forbidden."""
     links = beliefs.links.detach().masked_fill(scores.arcs.detach() == -torch.inf, -torch.inf)
     return (EISNER if projective else MATRIX_TREE).argmax((links,), scores.lengths, single_root)
+
+
+def expected_score(beliefs: Beliefs, scores: Scores) -> Float64[Tensor, " B"]:
+    """The expected score of a tree, by what the factors of ``beliefs_of`` with heads as variables believe."""
+    parts = [x for x in (scores.grandparents, scores.siblings) if x is not None]
+    given = [scores.arcs, *(x.dense() for x in parts)]
+    return torch.stack([expected(own, x) for own, x in zip(beliefs.factors, given, strict=False)]).sum(0)
 
 
 def log_partition(

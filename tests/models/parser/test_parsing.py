@@ -13,7 +13,7 @@ from gpuparse.data.batches import batches_by_length
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.vocab import Vocabulary
 from gpuparse.distributions import NonProjectiveTrees, ProjectiveTrees
-from gpuparse.models.parser import Parser
+from gpuparse.models.parser import Parser, Wanted
 from gpuparse.system import room
 from tests.models.parser.small import TINY, bare, columns, make
 from tests.oracle import Enumeration, has_crossing
@@ -341,10 +341,13 @@ def test_a_sentence_that_never_fits(parser, treebank, monkeypatch):
 
 
 def test_what_is_tried(parser, treebank, monkeypatch):
-    plain = parser._need(1000, "auto", False, False, False)
+    least = Wanted()
+    plain = parser._need(1000, "auto", False, least, False)
     assert 16e6 < plain < 200e6  # arcs alone take 4e6
-    for more in (("auto", True, False, False), ("auto", False, True, False), ("auto", False, False, True)):
+    sure, several = Wanted(confidence=True), Wanted(nbest=5)
+    for more in (("auto", True, least, False), ("auto", False, sure, False), ("auto", False, least, True)):
         assert parser._need(1000, *more) > plain
+    assert parser._need(1000, "auto", False, several, False) > plain
     tried = failing(monkeypatch, parser, RuntimeError("something else"), lambda batch: True)
     with pytest.raises(RuntimeError, match="something else"):  # which is not taken for memory
         parser.predict(treebank)
