@@ -26,6 +26,7 @@ from tests.train.small import TINY
 
 library = pytest.importorskip("huggingface_hub", reason="no huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")
+pytestmark = pytest.mark.usefixtures("one_thread")
 NAME, COMMIT = "someone/small", "0123456789abcdef0123456789abcdef01234567"
 
 
