@@ -63,6 +63,11 @@ class Parser(Model[Vocabulary, nn.Module]):
     build = staticmethod(build_scorer)
 
     @property
+    def labels(self) -> list[str]:
+        """Those of arcs."""
+        return self.vocabulary.labels.names
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads of a sentence, besides the words."""
         scorer = self.config.scorer
