@@ -169,7 +169,7 @@ def parse(
     if nbest and constraints:
         fail("--nbest gives trees without regard to --constraints: leave one of them out", 2)
     run = Run(inputs, output, batch_words, max_words, threads, resume, overwrite, quiet)
-    stream(begin, run, verb=("parse", "parsed"), confidence=confidence)
+    stream(begin, run, verb=("parse", "parsed"), confidence=confidence or probabilities)
 
 
 def _name_and_value(text: str) -> tuple[str, Any]:
