@@ -2,7 +2,8 @@
 
 ``__all__`` has the names that most programs want. What else there is has its own module: ``gpuparse.data`` and
 ``gpuparse.train``, ``gpuparse.lp`` (constraints), ``gpuparse.dual``, ``gpuparse.bp``, ``gpuparse.decoding.viterbi``,
-``gpuparse.evaluate``, ``gpuparse.render``. Everything is imported when it is first asked for, torch too.
+``gpuparse.evaluate``, ``gpuparse.render``; ``gp.evaluate``, ``gp.train`` and ``gp.render`` are those modules after
+``import gpuparse as gp`` alone. Everything is imported when it is first asked for, torch too.
 """
 
 from importlib import import_module
@@ -36,6 +37,9 @@ if startup.is_command():
     startup.begin()
 
 if TYPE_CHECKING:
+    from gpuparse import evaluate as evaluate
+    from gpuparse import render as render
+    from gpuparse import train as train
     from gpuparse.bp import BeliefPropagation as BeliefPropagation
     from gpuparse.decoding.methods import decode
     from gpuparse.decoding.parse import Parse

@@ -33,7 +33,7 @@ SLOW = (
     "decoding/test_verifying.py",
     *("distributions/test_every_", "distributions/test_objects.py", "distributions/test_trees.py"),
     *("ops/backend/test_environment.py", "ops/test_automata.py", "ops/test_chain_operators.py"),
-    *("ops/test_operators.py", "ops/test_pricing.py"),
+    *("ops/test_operators.py", "ops/test_pricing.py", "integrations", "models/test_hub.py"),
 )
 
 

@@ -35,7 +35,8 @@ from gpuparse.train.distributed import Processes
 from gpuparse.train.tagging import TaggingTask, tag_vocabulary
 from gpuparse.train.task import Parsing
 from tests.decoding.lp import some
-from tests.distributions.families import FAMILIES, Family, everything
+from tests.distributions.conditions import some_condition
+from tests.distributions.families import FAMILIES, Family, enumerate_all, everything
 from tests.nn import templates_oracle
 from tests.simulated_cuda import CUDA, Simulated, SimulatedDevice, simulated_cuda
 from tests.train.small import BILSTM, NO_DROPOUT, TAGS, TEMPLATES, config, sentences
@@ -91,7 +92,8 @@ def compared(run: Run, rounding: float = 0.0) -> dict[str, Any]:
 
 
 def distributions() -> Iterator[tuple[str, Run]]:
-    """All that every family says, samples, and derivatives: to the second by the kernels, and in plain torch."""
+    """All that every family says, samples, and derivatives: to the second by the kernels, and in plain torch; and the
+    same of what is conditional, with a condition on the device and its making counted, too."""
 
     def path(family: Family, plain: bool) -> Run:
         scores, lengths = family.scores(2, batch=2, words=3, forbidden=0.1, poison=False)
@@ -116,8 +118,30 @@ def distributions() -> Iterator[tuple[str, Run]]:
 
         return run
 
+    def conditional(family: Family) -> Run:
+        scores, lengths = family.scores(2, batch=2, words=3, forbidden=0.1, poison=False)
+        condition = some_condition(family, lengths, 1, oracles=enumerate_all(family, scores, lengths))
+
+        def run(device: torch.device) -> Any:
+            leaves = {name: x.to(device).requires_grad_() for name, x in scores.items()}
+            known, p = condition.on(device), family.make(leaves, lengths.to(device), validate_args=False)
+
+            def ask() -> Any:
+                torch.default_generator.manual_seed(0)
+                q = p.given(**known)
+                drawn = q.sample((2,))
+                found = {**everything(q), "kl": kl_divergence(q, p), "drawn": q.log_prob(drawn)}
+                total = sum(x.nan_to_num(neginf=0.0).square().sum() for x in found.values() if x.requires_grad)
+                by = grad(total, list(leaves.values()))
+                return [{name: x for name, x in found.items() if "argmax" not in name and name != "topk"}, drawn, by]
+
+            return ask
+
+        return run
+
     for name, family in FAMILIES.items():
         yield name, path(family, False)
+        yield f"{name}, given", conditional(family)
         if "many roots" not in name and name != "no pairs":  # they take long
             yield f"{name}, plain torch", path(family, True)
 

@@ -15,6 +15,7 @@ import pytest
 import gpuparse as gp
 
 ROOT = Path(__file__).parents[1]
+MODULES = ["evaluate", "render", "train"]  # in the README by these names
 BESIDE = ["BeliefPropagation", "DualDecomposition", "Proof"]  # in the README too, and at home in their modules
 
 
@@ -31,8 +32,8 @@ def test_at_most_sixteen_names():
 
 def test_names_of_the_readme():
     used = set(re.findall(r"\bgp\.([A-Za-z]\w*)", (ROOT / "README.md").read_text(encoding="utf-8")))
-    assert used <= {*gp.__all__, *BESIDE}
-    assert all(callable(getattr(gp, name)) for name in used)
+    assert used <= {*gp.__all__, *BESIDE, *MODULES}
+    assert all(callable(getattr(gp, name)) for name in used - {*MODULES})
 
 
 def test_no_class_has_the_name_of_another():
@@ -61,6 +62,18 @@ def test_names_that_are_not_there():
 
 def test_importing_imports_no_torch():
     assert run("import sys, gpuparse; print('torch' in sys.modules)") == "False\n"
+
+
+def test_modules_come_by_their_names_and_not_before():
+    """And what is drawn from the top needs no torch, what is trained no other library that is there."""
+    found = run(
+        "import sys, gpuparse as gp; print('gpuparse.render' in sys.modules);"
+        "print(gp.render.write_page.__name__, 'torch' in sys.modules);"
+        "print(gp.evaluate.evaluate.__name__, gp.train.train.__name__);"
+        "print(*({'huggingface_hub', 'resvg_py', 'spacy', 'transformers'} & {*sys.modules}))"
+    )
+    assert found.split() == ["False", "write_page", "False", "evaluate", "train"]
+    assert not {*MODULES} & {*gp.__all__}
 
 
 @pytest.mark.slow

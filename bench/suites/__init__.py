@@ -15,4 +15,5 @@ NAMES = (
     "kill",
     "roundtrip",
     "serve",
+    "annotate",
 )

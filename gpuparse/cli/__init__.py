@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,8 +23,8 @@ from gpuparse.system import startup
 from gpuparse.system.streams import STDOUT, naming
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Dependency parsing as structured inference, on a GPU or a CPU.",
 )
@@ -42,7 +42,7 @@ def _print_version(wanted: bool) -> None:
 def _gpuparse(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and stop."),
     ] = False,
 ) -> None:
     pass
@@ -72,11 +72,14 @@ def _run(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
     try:
         with naming(STDOUT):  # which is what help and version are written to
+            _complete(command)
             context = command.make_context("gpuparse", list(arguments) or ["--help"])
         with context:
             command.invoke(context)
     except typer.Exit as left:
         return left.exit_code or (0 if arguments else 2)
+    except SystemExit as left:  # of what helps shells complete
+        return left.code if isinstance(left.code, int) else 0
     except _MISUSE as error:
         context_name = error.ctx.command_path if getattr(error, "ctx", None) else "gpuparse"  # type: ignore[attr-defined]
         message = error.format_message()  # type: ignore[attr-defined]
@@ -95,6 +98,14 @@ def _run(arguments: list[str]) -> int:
         return 1
     return 0
 
+
+def _complete(command: Any) -> None:
+    """Leave with what may follow on a line where a shell asks for that by the environment."""
+    if os.environ.get(_ASKED):
+        command._main_shell_completion({}, "gpuparse", _ASKED)
+
+
+_ASKED = "_GPUPARSE_COMPLETE"  # the variable that typer's scripts for shells set
 
 # typer's name for what users did wrong, of whichever click it is made of
 _MISUSE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """For a shell that completes a word: the names that begin with it."""
+    known = list(names)
+
+    def beginning(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    return beginning
+
 
 Model = Annotated[Path, typer.Argument(help="The directory of a trained model.")]
 Inputs = Annotated[
@@ -18,7 +30,9 @@ BatchWords = Annotated[int, typer.Option(min=1, help="Words of a batch, roots an
 MaxWords = Annotated[
     int | None, typer.Option(min=1, help="Leave longer sentences as they are.", show_default="no limit")
 ]
-Device = Annotated[str, typer.Option(help="Where to run: cpu, cuda, cuda:1.")]
+Device = Annotated[
+    str, typer.Option(help="Where to run: cpu, cuda, cuda:1.", autocompletion=among(["cpu", "cuda", "cuda:0"]))
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads on the CPU.", show_default="one for each core")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with a run that was interrupted; leaves a complete output alone.")

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuparse.cli.common import count, fail, say
-from gpuparse.cli.options import BatchWords, Device, Inputs, MaxWords, Model, Output, Overwrite, Quiet, Resume, Threads
+from gpuparse.cli.options import (
+    BatchWords,
+    Device,
+    Inputs,
+    MaxWords,
+    Model,
+    Output,
+    Overwrite,
+    Quiet,
+    Resume,
+    Threads,
+    among,
+)
 from gpuparse.config import value_of
 from gpuparse.system import startup
 from gpuparse.system.defaults import BATCH_WORDS, TIME_LIMIT, TREE_METHODS, ready
@@ -27,7 +39,13 @@ def parse(
     model: Model,
     inputs: Inputs = None,
     output: Output = "-",
-    method: Annotated[str, typer.Option(help=f"How to find the best tree: auto, {', '.join(TREE_METHODS)}.")] = "auto",
+    method: Annotated[
+        str,
+        typer.Option(
+            help=f"How to find the best tree: auto, {', '.join(TREE_METHODS)}.",
+            autocompletion=among(["auto", *TREE_METHODS]),
+        ),
+    ] = "auto",
     option: Annotated[
         list[str] | None,
         typer.Option(help="Of the method, as name=value: exact=true for ppc. May be given several times."),
@@ -50,7 +68,8 @@ def parse(
         list[str] | None,
         typer.Option(
             help=f"A TOML file of constraints on trees, or the name of one that is included ({', '.join(ready())}). "
-            "May be given several times."
+            "May be given several times.",
+            autocompletion=among(ready()),
         ),
     ] = None,
     time_limit: Annotated[
@@ -150,7 +169,7 @@ def parse(
     if nbest and constraints:
         fail("--nbest gives trees without regard to --constraints: leave one of them out", 2)
     run = Run(inputs, output, batch_words, max_words, threads, resume, overwrite, quiet)
-    stream(begin, run, verb=("parse", "parsed"), confidence=confidence)
+    stream(begin, run, verb=("parse", "parsed"), confidence=confidence or probabilities)
 
 
 def _name_and_value(text: str) -> tuple[str, Any]:

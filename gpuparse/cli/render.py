@@ -1,4 +1,4 @@
-"""``gpuparse render``: trees drawn on an HTML page or in the terminal."""
+"""``gpuparse render``: trees drawn on an HTML page, as pictures or in the terminal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gpuparse.cli.common import count, fail, reason, say
+from gpuparse.cli.pictures import kind_of, write_pictures
 from gpuparse.data.conllu import Sentence, read_conllu
-from gpuparse.render.compare import CONFIDENCE_KEY, ParsedFile, parses, text_of
+from gpuparse.data.looks import CONFIDENCE_KEY
+from gpuparse.render.compare import ParsedFile, parses, text_of
 from gpuparse.render.page import Tally, output_file, write_page
 from gpuparse.render.text import tree_text
 from gpuparse.system.quote import visible
@@ -27,7 +29,14 @@ def render(
         str | None, typer.Option(metavar="FILE", help="The same sentences with the right trees: mark the differences.")
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where the page goes; - is standard output.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where it goes; - is standard output. *.html is a page, *.txt a text, *.svg and *.png a picture: of "
+            "several trees they are numbered, as in tree-1.svg.",
+        ),
     ] = "-",
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Draw N sentences at most.")] = None,
     only_errors: Annotated[
@@ -39,7 +48,7 @@ def render(
     title: Annotated[str | None, typer.Option(help="The page's title; else the file's name.")] = None,
     text: Annotated[bool, typer.Option("--text", help="Draw in text, for the terminal, instead of a page.")] = False,
 ) -> None:
-    """Draw dependency trees on one HTML page that needs nothing else, or as text."""
+    """Draw dependency trees on one HTML page that needs nothing else, as SVG or PNG, or as text."""
     if source == gold == "-":
         fail("standard input can be INPUT or --gold, not both", 2)
     if only_errors and gold is None:
@@ -49,10 +58,18 @@ def render(
     for given in (source, gold):
         if given is not None and _is_same(given, output):
             fail(f"--output: {output} is the input; give another name", 2)
+    try:
+        kind = "txt" if text else kind_of(output)
+    except ValueError as error:
+        fail(f"--output: {error}", 2)
     sentences = _some(source)
     right = None if gold is None else read_conllu(gold)
+    chosen: dict[str, Any] = {"limit": limit, "only_errors": only_errors, "confidence_key": confidence_key}
     try:
-        if text:
+        if kind in ("svg", "png"):
+            say(write_pictures(sentences, output, gold=right, **chosen))
+            return
+        if kind == "txt":
             with output_file(output) as stream:
                 found = enumerate(parses(sentences, right, confidence_key=confidence_key), 1)
                 wanted = ((number, parse) for number, parse in found if parse.wrong or not only_errors)
@@ -64,9 +81,7 @@ def render(
             gold=right,
             title=title or _name(source),
             note="" if gold is None else f"{_name(source)} compared with {_name(gold)}",
-            limit=limit,
-            only_errors=only_errors,
-            confidence_key=confidence_key,
+            **chosen,
         )
     except (OSError, ValueError) as error:
         fail(reason(error))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
 from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.ops import EISNER, MATRIX_TREE
+from gpuparse.structures.conditions import impossible_start
 from gpuparse.system.quote import quoted
 
 OPEN = "_"
 _PIECE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-_SHOWN = 8  # words of a cycle in a message
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Partial:
         >>> [None if heads is None else sorted(heads) for heads in known.heads]
         [[2], None, [1, 2]]
         >>> known.require(1, 2).impossible(single_root=True, projective=False)
-        'the given heads of words 1 and 2 make a cycle: 1 → 2 → 1'
+        'heads of words 1 and 2 make a cycle: 1 -> 2 -> 1'
     """
 
     heads: tuple[frozenset[int] | None, ...]
@@ -87,39 +91,28 @@ class Partial:
         if not 0 <= head <= count or head == word:
             raise ValueError(f"head: {quoted(head)} of word {word} is not another word (1 to {count}) or the root (0)")
 
-    def impossible(self, *, single_root: bool, projective: bool) -> str | None:
-        """Why no tree has what is known, where the given heads alone say so; else None."""
-        given: dict[int, int] = {}
+    @property
+    def allowed(self) -> Bool[Tensor, "N N"]:
+        """The arcs that may be, head first."""
+        nodes = len(self.heads) + 1
+        found = torch.ones(nodes, nodes, dtype=torch.bool)
         for word, heads in enumerate(self.heads, 1):
-            if heads is not None and not heads:
-                return f"word {word} has no head left that it may have"
-            if heads is not None and len(heads) == 1:
-                (given[word],) = heads
-        roots = [word for word, head in given.items() if head == 0]
-        if single_root and len(roots) > 1:
-            return f"words {roots[0]} and {roots[1]} are both under the root; a tree has one such word"
-        cycle = _cycle(given)
-        if cycle:
-            told = [str(word) for word in cycle]
-            if len(told) > _SHOWN:
-                told[_SHOWN // 2 : 1 - _SHOWN // 2] = ["…"]
-            return f"the given heads of words {_listed(sorted(cycle))} make a cycle: {' → '.join([*told, told[0]])}"
-        may = [word for word, heads in enumerate(self.heads, 1) if heads is None or 0 in heads]
-        if self.heads and not may:
-            return "every word has heads given, and none of them is the root (0)"
-        if projective:
-            crossing = _crossing(given)
-            if crossing:
-                one, other = ((given[word], word) for word in crossing)
-                return f"the given arcs {one[0]} → {one[1]} and {other[0]} → {other[1]} cross, and trees are projective"
-        return None
+            if heads is not None:
+                found[:, word] = False
+                found[sorted(heads), word] = True
+        return found
 
-
-def refuse_impossible(sentence: Sentence, known: Partial, *, single_root: bool, projective: bool) -> None:
-    """A ConlluError that names the sentence, where no tree has the given heads."""
-    why = known.impossible(single_root=single_root, projective=projective)
-    if why is not None:
-        raise ConlluError(f"{sentence.source}:{sentence.line}: {why}")
+    def impossible(self, *, single_root: bool, projective: bool) -> str | None:
+        """Why no tree has the heads that are given; None where one has."""
+        if not self.heads:
+            return None
+        allowed, lengths = self.allowed[None], torch.tensor([len(self.heads)])
+        found = impossible_start(allowed, lengths, projective=projective, single_root=single_root)
+        if found is not None:
+            return found[2]
+        arcs = torch.where(allowed, 0.0, -torch.inf)
+        tree = (EISNER if projective else MATRIX_TREE).argmax((arcs,), lengths, single_root)
+        return "no tree has the heads that are given; leave some of them open" if bool(tree[0, 1] < 0) else None
 
 
 def _heads_of(misc: str, word: int, sentence: Sentence) -> frozenset[int] | None:
@@ -142,38 +135,3 @@ def _heads_of(misc: str, word: int, sentence: Sentence) -> frozenset[int] | None
 
 def _error(sentence: Sentence, word: int, what: str) -> ConlluError:
     return ConlluError(f"{sentence.source}:{sentence.line_of(word)}: word {word}: {what}")
-
-
-def _cycle(given: dict[int, int]) -> list[int]:
-    """The words of a cycle of given heads; none: []."""
-    done: set[int] = set()
-    for start in given:
-        path: dict[int, None] = {}
-        word = start
-        while word in given and word not in done and word not in path:
-            path[word] = None
-            word = given[word]
-        if word in path:
-            walked = [*path]
-            return walked[walked.index(word) :]
-        done.update(path)
-    return []
-
-
-def _crossing(given: dict[int, int]) -> tuple[int, int] | None:
-    """The words of two given arcs that cross."""
-    arcs = sorted((min(word, head), max(word, head), word) for word, head in given.items())
-    for k, (left, right, one) in enumerate(arcs):
-        for begin, end, other in arcs[k + 1 :]:
-            if begin >= right:
-                break
-            if left < begin < right < end:
-                return one, other
-    return None
-
-
-def _listed(words: Sequence[int] | Iterable[int]) -> str:
-    told = [str(word) for word in words]
-    if len(told) > _SHOWN:
-        told = [*told[: _SHOWN - 1], f"{len(told) - _SHOWN + 1} more"]
-    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"

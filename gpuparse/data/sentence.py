@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from gpuparse.data import looks
 from gpuparse.data.lines import BLANK, COLUMNS, first_line_of_words, numbers_to, rows_of_words
 from gpuparse.system.quote import quoted
 
@@ -37,6 +38,8 @@ class Sentence:
         >>> sentence = Sentence.from_words(["She", "sleeps"], heads=[2, 0], deprels=["nsubj", "root"])
         >>> len(sentence), sentence.heads, sentence.deprels
         (2, [2, 0], ['nsubj', 'root'])
+        >>> sentence
+        Sentence(1 She ← 2, 2 sleeps ← 0)
     """
 
     __slots__ = ("_fields", "_parts", "_rows", "line", "source", "text")
@@ -86,7 +89,11 @@ class Sentence:
         return cls("\n".join(lines), source, line)
 
     def __repr__(self) -> str:
-        return f"Sentence({self.source}:{self.line}: {self.text.count(chr(10))} lines)"
+        return looks.in_one_line(self)
+
+    def _repr_svg_(self) -> str | None:
+        """The tree, as notebooks show it."""
+        return looks.drawn(self)
 
     def __len__(self) -> int:
         fields = self._split()
@@ -119,6 +126,11 @@ class Sentence:
         return [None if text == "_" else int(text) for text in column]
 
     @property
+    def confidence(self) -> list[float | None]:
+        """The probability of every word's arc, which ``Confidence=`` in MISC says; None where it does not."""
+        return looks.probabilities(self)
+
+    @property
     def misc(self) -> list[str]:
         """MISC of every word."""
         return [value.rstrip("\r") for value in self._column(9)]
@@ -145,6 +157,10 @@ class Sentence:
             raise ValueError(f"word: {word} is not between 1 and {len(self)}")
         row = word - 1 if self._rows is None else self._rows[word - 1]
         return self._line_of_row(row)
+
+    def error(self, word: int, what: str) -> ConlluError:
+        """What is wrong with a word (from 1), as an error that names its file and line."""
+        return ConlluError(f"{self.source}:{self.line_of(word)}: {what}")
 
     def with_parse(
         self,

@@ -45,4 +45,4 @@ def k_best(
         return found.heads.unflatten(0, sets), found.score.detach().unflatten(0, sets)
 
     heads = lawler_murty(solve, lengths, scores.arcs.shape[1], k)
-    return heads, torch.where((heads >= 0).any(-1), scores.tree_score(heads).detach(), -torch.inf)
+    return heads, torch.where((heads >= 0).any(-1), scores.total(heads).detach(), -torch.inf)

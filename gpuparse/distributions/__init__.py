@@ -1,5 +1,6 @@
 """Exact distributions over dependency trees, chains of tags and trees of a grammar, one file each."""
 
+from gpuparse.distributions import divergence  # noqa: F401 (registers it with torch)
 from gpuparse.distributions.chains import ChainDistribution
 from gpuparse.distributions.constituency import ConstituencyTrees
 from gpuparse.distributions.lexicalized import LexicalizedTrees

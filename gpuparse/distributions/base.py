@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.distributions import Distribution, constraints
-from torch.distributions.kl import register_kl
 
 from gpuparse.distributions.common import as_batch_shape, as_sample_shape, expected, may_keep, not_negative
 from gpuparse.ops.shifts import LARGE, add_up, check_sums, is_large, span
@@ -86,6 +85,11 @@ class StructuredDistribution(Distribution):
 
     def _none_error(self, sentence: int) -> ValueError:
         """What to raise for a sentence without any structure, if one has to exist."""
+        raise NotImplementedError
+
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        """Scores in place of those of the same names, -inf where a condition does not allow a part
+        (``gpuparse.structures.conditions``)."""
         raise NotImplementedError
 
     def _is_over_the_same(self, q: Self) -> bool:
@@ -195,7 +199,7 @@ class StructuredDistribution(Distribution):
         if self._large:
             with torch.no_grad():
                 near, shared = self._without_shared()
-                check_sums(near._log_z_of_large(), shared, self._given(), self._dtype, self.what)
+                check_sums(near._log_z_of_large(), shared, self._read_scores(), self._dtype, self.what)
         if forbidden and self.exists:
             without = self._sums(LOG_Z).detach().isneginf().nonzero()
             if len(without):
@@ -231,7 +235,7 @@ class StructuredDistribution(Distribution):
             large = large or is_large(x if read is None else torch.where(read, x, 0.0))
         return forbidden, large
 
-    def _given(self) -> dict[str, Tensor | None]:
+    def _read_scores(self) -> dict[str, Tensor | None]:
         """The scores by the names of the arguments, 0 where they are not read."""
         given = zip(self.parts, self._parts(), strict=True)
         reads = {name: (x, None if x is None else self._read(name)) for name, x in given}
@@ -246,6 +250,50 @@ class StructuredDistribution(Distribution):
     def _near(self) -> Self:
         """The same without what all structures share, where scores are large; else itself."""
         return self._without_shared()[0] if self._large else self
+
+    # ------------------------------------------------------------------------------------------------------ conditions
+
+    def given(
+        self, required: Int[Tensor, " B *places"] | None = None, forbidden: Bool[Tensor, " B *parts"] | None = None
+    ) -> Self:
+        """The conditional distribution: over the structures that have all that is required and nothing forbidden.
+
+        Args:
+            required: integers, -1 where anything may be. Of dependency trees and of ``LexicalizedTrees`` heads [B, N],
+                of chains tags [B, n], of ``ConstituencyTrees`` the symbol over the words i..j [B, n, n], -2 for one of
+                any symbol; a single word has a tag.
+            forbidden: booleans. Of dependency trees and of ``LexicalizedTrees`` arcs [B, N, N], of chains tags
+                [B, n, T], of ``ConstituencyTrees`` symbols over the words i..j [B, n, n, S].
+
+        None says nothing, and what is not read of scores is not read of these. The result has everything that this
+        distribution has, with the same scores but -inf for parts that the condition rules out; gradients go on into the
+        scores of this one. log p(condition) is ``p.given(...).log_partition - p.log_partition``.
+
+        Raises ValueError for a wrong type, shape or device; and where values are looked at (``validate_args``), for a
+        condition that contradicts itself or, if a sentence has to have a structure, leaves it none. Elsewhere such a
+        sentence has log Z = -inf.
+
+        Example:
+            >>> import torch, gpuparse as gp
+            >>> trees = gp.ProjectiveTrees(torch.zeros(1, 4, 4))
+            >>> known = trees.given(required=torch.tensor([[-1, 2, -1, -1]]))  # word 2 is the head of word 1
+            >>> known.marginals[0, :, 3]
+            tensor([0.5000, 0.0000, 0.5000, 0.0000])
+            >>> (known.log_partition - trees.log_partition).exp()  # how likely that is
+            tensor([0.2857])
+        """
+        if required is None and forbidden is None:
+            return self
+        scores = self._conditioned(required, forbidden)
+        made = self._like([scores.get(name, getattr(self, name)) for name in self.parts])
+        made._validates, made._large = self._validates, self._large
+        if can_validate(self.lengths, self._validates):
+            try:
+                made._check()
+            except ValueError as error:
+                names = [name for name, x in (("required", required), ("forbidden", forbidden)) if x is not None]
+                raise ValueError(f"under {' and '.join(names)}, {error}") from None
+        return made
 
     # ------------------------------------------------------------------------------------------------------------ sums
 
@@ -390,26 +438,3 @@ class StructuredDistribution(Distribution):
 
 def _detached(scores: Scores) -> list[Tensor | None]:
     return [None if x is None else x.detach() for x in scores]
-
-
-def _check_same(p: StructuredDistribution, q: StructuredDistribution) -> None:
-    """Raise ValueError if p and q are not over the same structures of the same sentences."""
-    if type(p) is not type(q) or not p._is_over_the_same(q):
-        raise ValueError(f"KL needs two distributions over the same {p.what}, got {p} and {q}")
-    name = next(iter(p.parts))
-    shapes = [list(getattr(x, name).shape) for x in (p, q)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(f"{name} of p and q must have the same shape, got {shapes[0]} and {shapes[1]}")
-    if can_validate(p.lengths, p._validates) and not torch.equal(p.lengths, q.lengths):
-        i = int((p.lengths != q.lengths).nonzero()[0])
-        raise ValueError(f"lengths of sentence {i} must be the same in p and q, got {p.lengths[i]} and {q.lengths[i]}")
-
-
-@register_kl(StructuredDistribution, StructuredDistribution)
-def _kl(p: StructuredDistribution, q: StructuredDistribution) -> Float[Tensor, " B"]:
-    """sum p log(p / q), exactly; inf where p has a structure that q forbids, 0 where p has none."""
-    _check_same(p, q)
-    a, b = p._centred(), q._centred()
-    log_z, more = a._difference(b, p._large or q._large)
-    value = torch.where(log_z.detach().isneginf(), 0.0, b._sums(LOG_Z) - log_z + more)
-    return torch.where(a._leaves(b, p._validates), torch.inf, not_negative(value)).to(p._dtype)

@@ -14,6 +14,7 @@ from gpuparse.distributions.common import as_k
 from gpuparse.ops import chains, plain
 from gpuparse.ops.shifts import LARGE, chains_less_shared, is_large, read_of_chains, span
 from gpuparse.ops.viterbi import best_chain
+from gpuparse.structures.conditions import allowed_tags, only
 from gpuparse.structures.masks import is_position
 from gpuparse.structures.tags import Lengths, as_lengths, as_tags, can_validate, check_scores, no_chain_error
 
@@ -66,6 +67,10 @@ class ChainDistribution(StructuredDistribution):
     def _none_error(self, sentence: int) -> ValueError:
         return no_chain_error(self.unary, self.lengths, sentence)
 
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        allowed = allowed_tags(required, forbidden, self.unary, self.lengths, self._validates)
+        return {"unary": only(allowed, self.unary)}
+
     def _look(self) -> tuple[bool, bool]:
         spans = [span(x) for x in (self.unary, self._rows)]
         if all(low > -LARGE and high < LARGE for low, high in spans):
@@ -73,9 +78,9 @@ class ChainDistribution(StructuredDistribution):
         finite = all(low > -torch.inf and high < torch.inf for low, high in spans)
         if not finite:
             check_scores(self.unary, self._rows, self.lengths, self._name)
-        return not finite, any(is_large(x) for x in self._given().values())
+        return not finite, any(is_large(x) for x in self._read_scores().values())
 
-    def _given(self) -> dict[str, Tensor | None]:
+    def _read_scores(self) -> dict[str, Tensor | None]:
         unary, rows = read_of_chains(self.unary.detach(), self._rows.detach(), self.lengths)
         return {"unary": unary, self._name: rows}
 

@@ -13,6 +13,7 @@ from gpuparse.distributions.grammar_trees import GrammarTrees
 from gpuparse.ops import cky
 from gpuparse.ops.plain.cky import Scores, index_rules, masks
 from gpuparse.ops.shifts import bounded, less_greatest, repeated
+from gpuparse.structures.conditions import allowed_spans, only
 from gpuparse.structures.constituents import double_rule, score_of
 from gpuparse.structures.grammars import Grammar
 from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_validate
@@ -46,7 +47,9 @@ class ConstituencyTrees(GrammarTrees):
 
     ``sample((s,))`` gives trees [s, B, 2n - 1, 4], ``score(trees)`` and ``log_prob(trees)`` [..., B], ``entropy()`` and
     ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures is differentiable, in the grammar's scores, too
-    (``StructuredDistribution``).
+    (``StructuredDistribution``). ``given(required, forbidden)``: the same under a condition, symbols over the words
+    i..j [B, n, n] that are known (-2: of any symbol; -1 where nothing is) and those [B, n, n, S] that may not be. A
+    single word has a tag; a span is there just if none is that crosses it.
 
     Example:
         >>> import torch, gpuparse as gp
@@ -62,6 +65,10 @@ class ConstituencyTrees(GrammarTrees):
                 [ 1,  1,  0, -1],
                 [-1, -1, -1, -1],
                 [-1, -1, -1, -1]])
+        >>> required = torch.full((2, 3, 3), -1)
+        >>> required[0, 1, 2] = -2  # words 1 and 2 of sentence 0 are a constituent
+        >>> trees.given(required).span_marginals[0, :, 2, 1]
+        tensor([1., 1., 0.])
     """
 
     parts: ClassVar[dict[str, int]] = {"tags": 3, "rules": 2, "roots": 2, "spans": 4}
@@ -137,6 +144,14 @@ class ConstituencyTrees(GrammarTrees):
                 times = torch.ones_like(self.lengths) if name == "roots" else self.lengths - 1
                 shared.append(repeated(top.reshape(-1, 1), times, 1 if name == "roots" else n - 1))
         return self._like(found), torch.cat(shared, 1)
+
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        S = len(self.grammar.symbols)
+        allowed = allowed_spans(required, forbidden, self.tags, S, self.lengths, self._validates)
+        spans = self._with(["spans"]).spans
+        assert spans is not None
+        of_words = allowed.diagonal(dim1=1, dim2=2).transpose(1, 2)[..., : self.tags.shape[2]]
+        return {"tags": only(of_words, self.tags), "spans": only(allowed, spans)}
 
     def _inputs(self) -> tuple[Tensor, Tensor]:
         return self._index, self.lengths

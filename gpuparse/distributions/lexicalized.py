@@ -13,6 +13,7 @@ from gpuparse.distributions.grammar_trees import GrammarTrees
 from gpuparse.ops import lexical
 from gpuparse.ops.plain.lexical import Rules, Scores, heads_of, masks, tags_of, tree_scores
 from gpuparse.ops.shifts import arcs_less_greatest, bounded, less_greatest, repeated
+from gpuparse.structures.conditions import conditioned_arcs
 from gpuparse.structures.grammars import Grammar
 from gpuparse.structures.trees import Lengths, as_lengths_up_to, as_scores, can_validate
 
@@ -52,6 +53,8 @@ class LexicalizedTrees(GrammarTrees):
     ``sample((s,))`` gives trees [s, B, 2n - 1, 5], ``score(trees)`` and ``log_prob(trees)`` [..., B], their rows in any
     order; ``entropy()`` and ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures is differentiable in
     all scores (``StructuredDistribution``), log Z by kernels and what comes after by plain torch, which is slow.
+    ``given(required, forbidden)``: the same under a condition on the dependency tree, heads [B, N] that are known (-1
+    elsewhere) and arcs [B, N, N] that may not be.
     Memory: n^2 / 2 rows of n numbers for each tag or for each other symbol, whichever are more; marginals twice.
 
     Example:
@@ -147,6 +150,11 @@ class LexicalizedTrees(GrammarTrees):
         return self._like([tags, arcs, rules, roots]), torch.cat(
             [of_tags[:, :, 0], of_arcs, often, of_roots.expand(B, 1)], 1
         )
+
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        kind = {"projective": True, "single_root": True}
+        found = conditioned_arcs(required, forbidden, self.arcs, self.lengths, **kind, validate_args=self._validates)
+        return {"arcs": found}
 
     def _inputs(self) -> tuple[Tensor, Tensor]:
         return _rules_of(self.grammar).table, self.lengths

@@ -27,7 +27,8 @@ class ProjectiveTrees(TreeDistribution):
 
     ``topk(k)`` gives heads [k, B, N] and scores [k, B], ``sample((s,))`` heads [s, B, N], ``score(heads)`` and
     ``log_prob(heads)`` [..., B], ``entropy()`` and ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures
-    is differentiable (``StructuredDistribution``).
+    is differentiable (``StructuredDistribution``). ``given(required, forbidden)``: the same under a condition, heads
+    [B, N] that are known (-1 elsewhere) and arcs [B, N, N] that may not be.
 
     Example:
         >>> import torch, gpuparse as gp

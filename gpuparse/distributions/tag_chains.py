@@ -30,7 +30,8 @@ class TagChains(ChainDistribution):
 
     ``topk(k)`` gives tags [k, B, n] and scores [k, B], ``sample((s,))`` tags [s, B, n], ``score(tags)`` and
     ``log_prob(tags)`` [..., B], ``entropy()`` and ``torch.distributions.kl_divergence(p, q)`` [B]. All but structures
-    is differentiable (``StructuredDistribution``).
+    is differentiable (``StructuredDistribution``). ``given(required, forbidden)``: the same under a condition, tags
+    [B, n] that are known (-1 elsewhere) and those [B, n, T] that words may not have.
 
     Example:
         >>> import torch, gpuparse as gp
@@ -43,6 +44,8 @@ class TagChains(ChainDistribution):
         >>> chains.transition_marginals[1, 0]
         tensor([[0.3655, 0.1345],
                 [0.1345, 0.3655]])
+        >>> chains.given(required=torch.tensor([[-1, 1, -1], [-1, 1, -1]])).marginals[0, 0]
+        tensor([0.2689, 0.7311])
     """
 
     parts: ClassVar[dict[str, int]] = {"unary": 3, "transitions": 4}

@@ -14,6 +14,7 @@ from gpuparse.distributions.common import as_k
 from gpuparse.ops import Family
 from gpuparse.ops.checks import check_scores
 from gpuparse.ops.shifts import LOST, ONE_ROOT, arcs_less_shared, that_matter
+from gpuparse.structures.conditions import conditioned_arcs
 from gpuparse.structures.masks import arc_mask, word_mask
 from gpuparse.structures.trees import (
     Lengths,
@@ -70,6 +71,11 @@ class TreeDistribution(StructuredDistribution):
 
     def _none_error(self, sentence: int) -> ValueError:
         return self.no_tree_error(sentence)
+
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        kind = {"projective": self.projective, "single_root": self.single_root}
+        found = conditioned_arcs(required, forbidden, self.arcs, self.lengths, **kind, validate_args=self._validates)
+        return {"arcs": found}
 
     def _sizes(self) -> str:
         return f"words: {self.arcs.shape[1] - 1}, single_root={self.single_root}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -16,6 +19,8 @@ from gpuparse.config import Config
 from gpuparse.data.batches import batches_by_length
 from gpuparse.data.given import unfit
 from gpuparse.data.sentence import ConlluError, Sentence
+from gpuparse.models import hub
+from gpuparse.models.card import model_card, public_config
 from gpuparse.nn.saved import load_scorer, read_model, write_model
 from gpuparse.system.devices import as_device
 from gpuparse.system.room import NoRoom, in_parts
@@ -68,6 +73,108 @@ class Model(Generic[V, S]):
         model.results = results
         model.scorer.to(device).eval()
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_directory: Path | str,
+        *,
+        device: torch.device | str = "cpu",
+        revision: str | None = None,
+        cache_dir: Path | str | None = None,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+    ) -> Self:
+        """Load it from its directory or, by its name, ``owner/name``, from the Hugging Face Hub (the extra ``hub``).
+
+        Args:
+            revision: a branch, a tag or a commit; the newest one by default.
+            cache_dir: where what was fetched is kept; else where ``huggingface_hub`` keeps all.
+            local_files_only: take it from there, and use no network; so does ``HF_HUB_OFFLINE=1``.
+            token: for private models; else the one that ``hf auth login`` has left.
+
+        ``ValueError``, in one line, where there is none that is whole: a model of the Hub is read as carefully as any
+        directory (see ``load``), and no file is fetched that a model does not have.
+        """
+        if os.path.isdir(name_or_directory):
+            return cls.load(name_or_directory, device)
+        name, device = os.fspath(name_or_directory), as_device(device)
+        options = {"cache_dir": cache_dir, "local_files_only": local_files_only, "token": token}
+        with hub.fetched(name, revision=revision, **options) as path:
+            try:
+                return cls.load(path, device)
+            except ValueError as error:  # by the name that people know
+                raise ValueError(str(error).replace(str(path), name)) from None
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        branch: str | None = None,
+        create_pr: bool = False,
+        message: str = "A model of gpuparse",
+        card: str | None = None,
+        language: str | list[str] | None = None,
+        license: str | None = None,
+    ) -> str:
+        """Upload it to the Hugging Face Hub (the extra ``hub``), in one commit; the address of that.
+
+        Args:
+            name: ``owner/name``, or a name of one's own; the repository is made where it is not there.
+            private: whether one that is made is private; else as its owner has it.
+            token: with the right to write; else the one that ``hf auth login`` has left.
+            branch: else ``main``; made where it is not there.
+            create_pr: propose the commit, in place of making it.
+            message: of the commit.
+            card: the text of ``README.md``; else one that has the scores of training, the labels and the settings.
+            language: of the model, for its card: ``"hu"``, say.
+            license: of the model, for its card.
+
+        Settings that name files keep the files' names alone: directories of this machine are not uploaded.
+        """
+        hub.library("push_to_hub")
+        public = copy(self)
+        public.config = public_config(self.config)
+        with tempfile.TemporaryDirectory(prefix="gpuparse-") as directory:
+            folder = Path(directory, "model")
+            public.save(folder)
+            hub.without_paths(folder)
+            text = public.card(name, language=language, license=license) if card is None else card
+            (folder / "README.md").write_text(text, encoding="utf-8")
+            return hub.push(
+                folder,
+                name,
+                token=token,
+                private=private,
+                branch=branch,
+                create_pr=create_pr,
+                commit_message=message,
+            )
+
+    def card(self, name: str, *, language: str | list[str] | None = None, license: str | None = None) -> str:
+        """The card of the model on the Hub, as Markdown."""
+        return model_card(
+            name,
+            public_config(self.config),
+            labels=self.labels,
+            reads=list(self.columns),
+            weights=sum(weights.numel() for weights in self.scorer.parameters()),
+            results=self.results,
+            language=language,
+            license=license,
+        )
+
+    @property
+    def labels(self) -> list[str]:
+        """What it chooses among."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads of a sentence, besides the words."""
+        return ()
 
     def save(self, path: Path | str) -> None:
         """Save it to a directory, each file whole or not at all."""

@@ -10,10 +10,11 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from gpuparse.data.partial import Partial
-from gpuparse.data.sentence import Sentence
+from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Index
 from gpuparse.decoding.scores import Scores
 from gpuparse.nn.scorer import Scored
+from gpuparse.ops import EISNER, MATRIX_TREE
 from gpuparse.system.quote import quoted
 
 _TABLE = 1 << 24  # scores of labelled arcs at a time
@@ -28,22 +29,45 @@ class Known(NamedTuple):
     asked: Int64[Tensor, " K"]
     """The sentences in which a word has a label that is given, and several heads that may be."""
 
+    given: Sequence[Sequence[str | None]]
+    """The names of the labels that are given."""
+
     @classmethod
-    def of(cls, partials: Sequence[Partial], nodes: int, names: Index, device: torch.device) -> Known | None:
-        """Of partial trees, on a device; None where nothing is known of any."""
+    def of(
+        cls,
+        sentences: Sequence[Sentence],
+        partials: Sequence[Partial],
+        names: Index,
+        *,
+        projective: bool,
+        single_root: bool,
+    ) -> Known | None:
+        """Of partial trees; None where nothing is known of any. A ConlluError names a sentence without such a tree."""
         if all(known.is_open for known in partials):
             return None
+        trees = {"projective": projective, "single_root": single_root}
+        nodes = 1 + max(len(known.heads) for known in partials)
         allowed = torch.ones(len(partials), nodes, nodes, dtype=torch.bool)
         labels = torch.full((len(partials), nodes), -1)
         for b, known in enumerate(partials):
-            for word, (heads, label) in enumerate(zip(known.heads, known.labels, strict=True), 1):
-                if heads is not None:
-                    allowed[b, :, word] = False
-                    allowed[b, sorted(heads), word] = True
+            own = slice(len(known.heads) + 1)
+            allowed[b, own, own] = known.allowed
+            for word, label in enumerate(known.labels, 1):
                 if label is not None:
                     labels[b, word] = names.numbers([label], missing=-1)[0]
+        lengths = torch.tensor([len(known.heads) for known in partials])
+        arcs = torch.where(allowed, 0.0, -torch.inf)
+        found = (EISNER if projective else MATRIX_TREE).argmax((arcs,), lengths, single_root)
+        for b in (found[:, 1] < 0).nonzero()[:, 0].tolist():
+            raise ConlluError(f"{sentences[b].source}:{sentences[b].line}: {partials[b].impossible(**trees)}")
         asked = ((labels >= 0) & (allowed.sum(1) > 1)).any(1).nonzero()[:, 0]
-        return cls(allowed.to(device), labels.to(device), asked.to(device))
+        return cls(allowed, labels, asked, [known.labels for known in partials])
+
+    def to(self, device: torch.device) -> Known:
+        """The same on a device."""
+        return self._replace(
+            allowed=self.allowed.to(device), labels=self.labels.to(device), asked=self.asked.to(device)
+        )
 
     def restrict(self, scored: Scored, names: int) -> Scores:
         """The scores under what is known, given how many labels there are.

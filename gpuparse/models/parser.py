@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpuparse.data.batches import Batch, collate
 from gpuparse.data.given import Words, as_sentences
-from gpuparse.data.partial import Partial, refuse_impossible
+from gpuparse.data.partial import Partial
 from gpuparse.data.prediction import Prediction, Results
 from gpuparse.data.sentence import ConlluError, Sentence
 from gpuparse.data.vocab import Vocabulary
@@ -61,6 +61,11 @@ class Parser(Model[Vocabulary, nn.Module]):
     task = "parse"
     read_vocabulary = Vocabulary.from_json
     build = staticmethod(build_scorer)
+
+    @property
+    def labels(self) -> list[str]:
+        """Those of arcs."""
+        return self.vocabulary.labels.names
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -140,8 +145,9 @@ class Parser(Model[Vocabulary, nn.Module]):
         single_root = training.single_root if single_root is None else single_root
         if method == "auto" and training.objective in ("bp", "bp_l2"):
             method = "bp"
-        decoding = {**(options or {}), "method": method, "projective": projective, "single_root": single_root}
-        constraints = as_constraints(constraints)
+        trees: dict[str, bool] = {"projective": projective, "single_root": single_root}
+        decoding = {**(options or {}), "method": method, **trees}
+        constraints, labels = as_constraints(constraints), self.vocabulary.labels
         if not isinstance(nbest, int) or isinstance(nbest, bool) or not 0 <= nbest <= MAX_K:
             raise ValueError(f"nbest must be a whole number from 0 to {MAX_K}, got {quoted(nbest)}")
         if nbest and constraints:
@@ -160,10 +166,8 @@ class Parser(Model[Vocabulary, nn.Module]):
 
         def run(some: Sequence[Sentence]) -> Callable[[], list[tuple[Prediction, bool]]]:
             limits = self._limits(some, constraints, time_limit)
-            own = None if known is None else [known[id(sentence)] for sentence in some]
-            for sentence, one in zip(some, own or (), strict=False):
-                refuse_impossible(sentence, one, single_root=single_root, projective=projective)
             with timed(done.seconds, "batch"):
+                own = None if known is None else Known.of(some, [known[id(x)] for x in some], labels, **trees)
                 batch = self._batch(some)
             return self._predict(batch, decoding, wanted, limits, own, done.seconds)
 
@@ -212,13 +216,13 @@ class Parser(Model[Vocabulary, nn.Module]):
         decoding: Mapping[str, Any],
         wanted: Wanted,
         limits: _Limits,
-        partials: Sequence[Partial] | None,
+        known: Known | None,
         seconds: dict[str, float],
     ) -> Callable[[], list[tuple[Prediction, bool]]]:
         """What reads off what is said of each sentence, and whether it was solved anew under constraints."""
         trees = {name: decoding[name] for name in ("projective", "single_root")}
         names = self.vocabulary.labels
-        known = None if partials is None else Known.of(partials, batch.words.shape[1], names, self.device)
+        known = None if known is None else known.to(self.device)
         with timed(seconds, "encode"):
             scored = self.scorer(batch)
             if known is not None:
@@ -243,7 +247,7 @@ class Parser(Model[Vocabulary, nn.Module]):
         def read() -> list[tuple[Prediction, bool]]:
             with timed(seconds, "labels"):
                 rows = zip(*(x.tolist() for x in get()), strict=True)
-                each_given = [None] * len(lengths) if partials is None else [known.labels for known in partials]
+                each_given = [None] * len(lengths) if known is None else known.given
                 each = zip(lengths, each_given, rows, strict=True)
                 return [reader.read(n, row, given, remarks.get(b)) for b, (n, given, row) in enumerate(each)]
 

@@ -58,6 +58,11 @@ class Tagger(Model[TagVocabulary, TagScorer]):
         return self.vocabulary.tags.names
 
     @property
+    def labels(self) -> list[str]:
+        """The same; of a card, columns are parted by ``+``."""
+        return [tag.replace("\t", "+") for tag in self.tags]
+
+    @property
     def transitions(self) -> Float[Tensor, "T T"]:
         """The score of each tag after each."""
         return self.scorer.pair_scores().detach()

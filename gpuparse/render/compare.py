@@ -7,10 +7,9 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from gpuparse.data.conllu import ConlluError, Sentence
+from gpuparse.data.looks import CONFIDENCE_KEY, probabilities
 from gpuparse.render.svg import Outcome, Token, outcomes
-from gpuparse.system.quote import quoted, shown
-
-CONFIDENCE_KEY = "Confidence"
+from gpuparse.system.quote import quoted
 
 
 class ParsedFile(NamedTuple):
@@ -78,22 +77,12 @@ def _parse(sentence: Sentence, right: Sentence | None, key: str) -> ParsedFile:
         gold_heads, gold_labels = right.heads, _labels(right)
         _check_loops(right, gold_heads)
         found = outcomes(heads, labels, gold_heads, gold_labels)
-    return ParsedFile(sentence, words, heads, labels, _confidence(sentence, key), gold_heads, gold_labels, found)
+    return ParsedFile(sentence, words, heads, labels, probabilities(sentence, key), gold_heads, gold_labels, found)
 
 
 def _heads(sentence: Sentence) -> list[int]:
     """The heads, −1 where there is none: a parser leaves sentences that it fails on without."""
-    column = [row[6] for row in _rows(sentence) if row[0].isdigit()]
-    if "_" in column:
-        heads = []
-        for word, text in enumerate(column, 1):
-            if text != "_" and not (text.isascii() and text.isdigit() and int(text) <= len(column)):
-                raise _error(
-                    sentence, word, f"HEAD {quoted(text)} is no word of the sentence; write 0 to {len(column)}, or _"
-                )
-            heads.append(-1 if text == "_" else int(text))
-    else:
-        heads = sentence.heads
+    heads = [-1 if head is None else head for head in sentence.given_heads]
     _check_loops(sentence, heads)
     return heads
 
@@ -108,14 +97,10 @@ def _rows(sentence: Sentence) -> list[list[str]]:
     return [line.split("\t") for line in lines if "\t" in line and line[0].isdigit()]
 
 
-def _error(sentence: Sentence, word: int, what: str) -> ConlluError:
-    return ConlluError(f"{sentence.source}:{sentence.line_of(word)}: {what}")
-
-
 def _check_loops(sentence: Sentence, heads: Sequence[int]) -> None:
     for word, head in enumerate(heads, 1):
         if head == word:
-            raise _error(sentence, word, f"word {word} is its own head; correct HEAD or leave the sentence out")
+            raise sentence.error(word, f"word {word} is its own head; correct HEAD or leave the sentence out")
 
 
 def _check_words(sentence: Sentence, right: Sentence) -> None:
@@ -125,8 +110,7 @@ def _check_words(sentence: Sentence, right: Sentence) -> None:
     for word, (one, two) in enumerate(zip(ours, theirs, strict=False), 1):
         if one != two:
             where = f"{right.source}:{right.line_of(word)}"
-            raise _error(
-                sentence,
+            raise sentence.error(
                 word,
                 f"the word {quoted(one)}, but {quoted(two)} in gold ({where}); give the same words in both",
             )
@@ -135,32 +119,6 @@ def _check_words(sentence: Sentence, right: Sentence) -> None:
         f"{sentence.source}:{sentence.line}: {len(ours)} words, but {len(theirs)} in gold ({where}); "
         "give the same words in both"
     )
-
-
-def _confidence(sentence: Sentence, key: str) -> list[float | None]:
-    found: list[float | None] = []
-    mark = f"{key}="
-    for word, misc in enumerate(sentence.misc, 1):
-        value = None
-        if mark in misc:
-            for part in misc.split("|"):
-                if part.startswith(mark):
-                    value = _probability(part[len(mark) :])
-                    if value is None:
-                        raise _error(
-                            sentence, word, f"{shown(part)} in MISC is not a number between 0 and 1; give another key"
-                        )
-        found.append(value)
-    return found
-
-
-def _probability(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    # A marginal may be a rounding error beyond its bounds.
-    return min(max(value, 0.0), 1.0) if -1e-3 <= value <= 1 + 1e-3 else None
 
 
 def tokens_of(sentence: Sentence) -> list[Token]:

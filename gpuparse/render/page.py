@@ -14,10 +14,12 @@ from itertools import pairwise
 from typing import IO
 
 from gpuparse.data.conllu import Sentence
-from gpuparse.render.compare import CONFIDENCE_KEY, ParsedFile, notes_of, parses, tags_of, text_of, tokens_of
+from gpuparse.data.looks import CONFIDENCE_KEY
+from gpuparse.render.compare import ParsedFile, parses, text_of
+from gpuparse.render.drawing import draw
 from gpuparse.render.measure import drawable, is_right_to_left
 from gpuparse.render.style import SCRIPT, page_style
-from gpuparse.render.svg import ARROW, ARROW_UP, FAINTEST, Drawing, arc_path, label_room, tree_svg
+from gpuparse.render.svg import ARROW, ARROW_UP, FAINTEST, Drawing, arc_path, label_room
 from gpuparse.system.files import is_special, replacing
 from gpuparse.system.streams import standard_output
 
@@ -132,18 +134,7 @@ def _plural(number: int, thing: str) -> str:
 def _section(parse: ParsedFile, number: int, error: int) -> str:
     """A sentence; ``error`` counts the wrong ones so far, this one included."""
     sentence = parse.sentence
-    drawing = tree_svg(
-        [-1, *parse.heads],
-        parse.words,
-        parse.labels,
-        tags=tags_of(sentence),
-        gold_heads=None if parse.gold_heads is None else [-1, *parse.gold_heads],
-        gold_labels=parse.gold_labels,
-        confidence=parse.confidence,
-        notes=notes_of(sentence),
-        tokens=tokens_of(sentence),
-        standalone=False,
-    )
+    drawing = draw(parse, standalone=False)
     head = [f'<a href="#s{number}">{number:,}</a>']
     if sentence.sent_id:
         head.append(f"<b><bdi>{_html(sentence.sent_id)}</bdi></b>")

@@ -34,17 +34,19 @@ DARK = {
     "tint": "#1e2229",
 }
 
+# Selectors that simple programs know, too, those that make a PNG: no :not(), no :first-of-type.
 _SVG_SHAPES = Template("""
 .gp text{font:${word}px $font;text-anchor:middle}
 .gp .t{font-size:${tag}px;letter-spacing:.02em}
 .gp .a text{font-size:${label}px}
 .gp path{fill:none;stroke-width:1.3}
 .gp .h{stroke:none}
-.gp .k{stroke-width:8.4}
-.gp .x path:not(.k){stroke-width:2.2}
+.gp .x path{stroke-width:2.2}
 .gp .x text,.gp .l text,.gp .g text{font-weight:600}
-.gp .g path:not(.k){stroke-width:1.8;stroke-dasharray:5 3}
-.gp .e text:first-of-type{text-decoration:underline}
+.gp .g path{stroke-width:1.8;stroke-dasharray:5 3}
+.gp .a .k{stroke-width:8.4;stroke-dasharray:none}
+.gp .e text{text-decoration:underline}
+.gp .e .t{text-decoration:none}
 .gp .m text{font-size:11px;font-style:italic}
 """)
 _SVG_COLOURS = Template("""
@@ -61,7 +63,8 @@ _SVG_COLOURS = Template("""
 .gp .g path{stroke:$right}
 .gp .g .h{fill:$right}
 .gp .g text,.gp .q{fill:$right}
-.gp .e text:first-of-type{fill:$wrong}
+.gp .e text{fill:$wrong}
+.gp .e .t{fill:$soft}
 """)
 
 

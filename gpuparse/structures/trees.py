@@ -68,9 +68,18 @@ def as_scores(scores: Tensor, name: str) -> Float[Tensor, "*shape"]:
 
 def as_integers(values: Any, name: str, shape: str, device: torch.device) -> Int[Tensor, "*shape"]:
     """``values`` if they are a tensor of whole numbers on the device; ``shape`` says what is wanted."""
-    if not isinstance(values, Tensor) or values.dtype not in INTEGERS:
+    return _of_type(values, INTEGERS, name, f"an integer tensor {shape}", device)
+
+
+def as_booleans(values: Any, name: str, shape: str, device: torch.device) -> Bool[Tensor, "*shape"]:
+    """``values`` if they are a tensor of booleans on the device; ``shape`` says what is wanted."""
+    return _of_type(values, (torch.bool,), name, f"a bool tensor {shape}", device)
+
+
+def _of_type(values: Any, types: Sequence[torch.dtype], name: str, wanted: str, device: torch.device) -> Tensor:
+    if not isinstance(values, Tensor) or values.dtype not in types:
         found = str(values.dtype).removeprefix("torch.") if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"{name} must be an integer tensor {shape}, got {found}")
+        raise ValueError(f"{name} must be {wanted}, got {found}")
     if _plain(values, name).device != device:
         raise ValueError(f"{name} must be on {device} like the scores, got {values.device}")
     return values
@@ -166,19 +175,28 @@ def is_tree(
     inside = (heads >= 0) & (heads <= lengths[:, None])
     good = (inside | ~word).all(-1)
     up = torch.where(word & inside, heads, 0)
-    top = up
-    for _ in range(max(1, (N - 1).bit_length())):  # pointer jumping: 2, 4, 8 ... steps up
-        top = top.gather(-1, top)
-    good = good & (top == 0).all(-1)
+    good = good & (tops(up) == 0).all(-1)
     if single_root:
         good = good & ((word & (heads == 0)).sum(-1) == 1)
     if projective:
-        node = torch.arange(N, device=heads.device).expand_as(up)
-        left, right = torch.minimum(up, node), torch.maximum(up, node)
-        l1, r1, l2, r2 = left[..., :, None], right[..., :, None], left[..., None, :], right[..., None, :]
         both = word[:, :, None] & word[:, None, :]
-        good = good & ~(both & (l1 < l2) & (l2 < r1) & (r1 < r2)).flatten(-2).any(-1)
+        good = good & ~(both & crossings(up)).flatten(-2).any(-1)
     return good
+
+
+def tops(up: Int[Tensor, "*S N"]) -> Int[Tensor, "*S N"]:
+    """Where the way from each node ends that goes up by heads (0 at node 0): 0, or some node of a cycle."""
+    for _ in range(max(1, (up.shape[-1] - 1).bit_length())):  # pointer jumping: 2, 4, 8 ... steps up
+        up = up.gather(-1, up)
+    return up
+
+
+def crossings(up: Int[Tensor, "*S N"]) -> Bool[Tensor, "*S N N"]:
+    """Whether the arcs from their heads to two nodes cross, that to the first node having its left end further left."""
+    node = torch.arange(up.shape[-1], device=up.device).expand_as(up)
+    left, right = torch.minimum(up, node), torch.maximum(up, node)
+    l1, r1, l2, r2 = left[..., :, None], right[..., :, None], left[..., None, :], right[..., None, :]
+    return (l1 < l2) & (l2 < r1) & (r1 < r2)
 
 
 def tree_scores(arcs: Float[Tensor, "B N N"], heads: Int[Tensor, "*S B N"], lengths: Tensor) -> Float64[Tensor, "*S B"]:

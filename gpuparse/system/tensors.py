@@ -111,7 +111,7 @@ def _entry(entry: Any) -> tuple[Outline, tuple[int, int]]:
     outline = Outline(tuple(shape), _DTYPES[dtype])
     if len(place) != 2 or place[1] - place[0] != outline.bytes:
         raise ValueError(
-            f"data_offsets are {quoted(place)}; {dtype} of shape {quoted(shape)} has {quoted(outline.bytes)} bytes"
+            f"data_offsets are {quoted(place)}; {dtype} of shape {quoted([*shape])} has {quoted(outline.bytes)} bytes"
         )
     return outline, (place[0], place[1])
 
@@ -126,7 +126,9 @@ def check_outlines(found: Mapping[str, Outline], wanted: Mapping[str, Outline]) 
             raise ValueError(f"{quoted(name)} is missing, and {list(outline.shape)} is wanted")
         own = found[name]
         if own.shape != outline.shape:
-            raise ValueError(f"{quoted(name)} has the shape {quoted(own.shape)}, and {list(outline.shape)} is wanted")
+            raise ValueError(
+                f"{quoted(name)} has the shape {quoted([*own.shape])}, and {list(outline.shape)} is wanted"
+            )
         if own.dtype != outline.dtype and not (own.dtype.is_floating_point and outline.dtype.is_floating_point):
             raise ValueError(f"{quoted(name)} is {_name(own.dtype)}, and {_name(outline.dtype)} is wanted")
     for name in found:

@@ -360,7 +360,7 @@ def test_a_sentence_for_which_there_is_no_memory(tmp_path, model, monkeypatch, w
 
 
 def test_help_and_version_leave_with_0_and_nothing_at_all_with_2(tmp_path):
-    for arguments, code in ((["--help"], 0), (["--version"], 0), (["parse", "--help"], 0), ([], 2)):
+    for arguments, code in ((["--help"], 0), (["-h"], 0), (["-V"], 0), (["parse", "-h"], 0), ([], 2)):
         assert run(*arguments, tmp_path=tmp_path, cwd=tmp_path)[0] == code, arguments
     for option in ("--help", "--version"):
         code, _, err = run(option, tmp_path=tmp_path, cwd=tmp_path, full=(1,))
@@ -379,7 +379,7 @@ def test_help_and_version_do_not_import_torch(tmp_path):
         import contextlib, io, sys
         from gpuparse import cli
         for command in ("", *(command.callback.__name__ for command in cli.app.registered_commands)):
-            for option in ("--help", "--version")[: 2 - bool(command)]:
+            for option in ("-h", "--version")[: 2 - bool(command)]:
                 sys.argv = ["gpuparse", *command.split(), option]
                 with contextlib.redirect_stdout(io.StringIO()) as told, contextlib.suppress(SystemExit):
                     cli.main()

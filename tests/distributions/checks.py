@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -93,6 +96,31 @@ def check_derivatives(family: Family, batch: Batch, dtype: torch.dtype, magnitud
             assert g.dtype == dtype and not bool(g[~scores[name].isfinite()].any())
         if order < 2:
             by = grad(by, every, list(along[order].values()), create_graph=True, materialize_grads=True)
+
+
+def free_scores(family: Family, seed: int) -> tuple[tuple[Tensor, ...], Callable[..., Any], Batch]:
+    """The finite scores of a masked, ragged batch, what makes a distribution of them, and the batch."""
+    scores, lengths = family.scores(seed, batch=2, words=3, forbidden=0.3)
+    lengths[1] = 2
+    where = {name: x.isfinite() for name, x in scores.items()}
+
+    def make(*values: Tensor) -> Any:
+        pairs = zip(scores.items(), values, strict=True)
+        return family.make({name: x.masked_scatter(where[name], v) for (name, x), v in pairs}, lengths)
+
+    return tuple(x[where[name]].clone().requires_grad_() for name, x in scores.items()), make, (scores, lengths)
+
+
+DIFFERENTIABLE = pytest.mark.parametrize("what", ["log_partition", "marginals", "entropy", "log_prob", "kl"])
+
+
+def value_of(what: str, p: Any, best: Tensor, other: Any) -> Tensor:
+    """What is differentiated: of the structures `best` and from the distribution `other`, if it takes such."""
+    if what == "marginals":
+        return torch.cat([m.square().flatten() for m in marginals_of(p).values()])
+    if what == "log_prob":
+        return p.log_prob(best)  # type: ignore[no-any-return]
+    return kl_divergence(p, other) if what == "kl" else p.entropy() if what == "entropy" else p.log_partition
 
 
 def derivatives_of(family: Family, scores: dict[str, Tensor], lengths: Tensor) -> dict[str, Tensor]:

@@ -104,6 +104,20 @@ def phrases_of(n: int, *, grammar: gp.Grammar, heads: bool) -> list[tuple[Any, P
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What conditions are about: arcs, tags, or symbols over spans.
+
+    `of` lists those of a structure, as places in `forbidden` [*shape]; `required` has no dimension `axis`."""
+
+    shape: Callable[[int], tuple[int, ...]]
+    of: Callable[[Any, Parts], Sequence[tuple[int, ...]]]
+    axis: int
+
+
+ARCS = Facts(lambda n: (n + 1, n + 1), lambda _, parts: parts["arcs"], 0)
+
+
+@dataclass(frozen=True)
 class Family:
     """Shapes are those of `batch` sentences of `words` words; `read` says which scores of a name are read."""
 
@@ -111,9 +125,24 @@ class Family:
     shapes: Callable[[int, int], dict[str, tuple[int, ...]]]
     listed: Callable[[int], list[tuple[Any, Parts]]]
     read: dict[str, Callable[[Tensor, Tensor], Tensor]]
+    facts: Facts
     words: int = 4
     """The longest sentences whose structures are listed."""
+    allowed: Callable[[int, int], Tensor] | None = None
+    """Which of the structures of n words a condition on sentence b allows [C], by b and n; None: there is none."""
     known: dict[int, tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]] = field(default_factory=dict, repr=False)
+    known_facts: dict[int, Tensor] = field(default_factory=dict, repr=False)
+
+    def has(self, n: int) -> Tensor:
+        """Which facts are true of each structure of n words [C, *shape]."""
+        if n not in self.known_facts:
+            listed = self.listed(n)
+            found = torch.zeros(len(listed), *self.facts.shape(n), dtype=torch.bool)
+            for row, (structure, parts) in zip(found, listed, strict=True):
+                for fact in self.facts.of(structure, parts):
+                    row[tuple(fact)] = True
+            self.known_facts[n] = found
+        return self.known_facts[n]
 
     def all(self, n: int) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Structures [C, ...] of n words; of each name the parts of each [C, K, dims], and those it has [C, K]."""
@@ -180,6 +209,8 @@ class Enumerated:
         self.b, (self.structures, self.parts, self.used) = b, family.all(n)
         self.sizes = {name: self._own(name, x).shape for name, x in scores.items()}
         self.scores = self.sums(scores)
+        if family.allowed is not None:
+            self.scores = self.scores.masked_fill(~family.allowed(b, n), NEG_INF)
         self.log_partition = self.scores.logsumexp(0)
         self.exists = bool(self.scores.max() > NEG_INF)
         self.probs = (self.scores - self.log_partition).exp() if self.exists else torch.zeros_like(self.scores)
@@ -277,7 +308,7 @@ def _trees(kind: Any, single_root: bool, projective: bool, *pairs: str) -> Famil
 
     masks = {"siblings": sibling_mask, "grandparents": grandparent_mask, "grandsiblings": grandsibling_mask}
     read = {"arcs": _arcs, **{name: (lambda k, x, mask=masks[name]: mask(k, x.shape[1])) for name in pairs}}
-    return Family(make, shapes, lambda n: trees_of(n, single_root=single_root, projective=projective), read)
+    return Family(make, shapes, lambda n: trees_of(n, single_root=single_root, projective=projective), read, ARCS)
 
 
 def _chains(kind: Any, tags: int, *, own: bool = False, words: int = 4) -> Family:
@@ -290,7 +321,8 @@ def _chains(kind: Any, tags: int, *, own: bool = False, words: int = 4) -> Famil
         return {"unary": (batch, words, tags), name: (batch, words - 1, tags, tags) if own else (tags,) * size}
 
     read = {"unary": _words} | ({name: lambda k, x: _words(k - 1, x)} if own else {})
-    return Family(make, shapes, lambda n: chains_of(n, tags=tags, places=own), read, words)
+    facts = Facts(lambda n: (n, tags), lambda _, parts: parts["unary"], 1)
+    return Family(make, shapes, lambda n: chains_of(n, tags=tags, places=own), read, facts, words)
 
 
 @cache
@@ -331,7 +363,9 @@ def phrases(kind: Any, grammar: gp.Grammar, *names: str, own_rules: bool = False
         return inside[..., None] & (torch.arange(S) >= T)
 
     read = {"tags": _words, "arcs": _arcs, "spans": spans}
-    return Family(make, shapes, lambda n: phrases_of(n, grammar=grammar, heads="arcs" in names), read, words)
+    heads = "arcs" in names
+    facts = ARCS if heads else Facts(lambda n: (n, n, S), lambda rows, _: [row[:3] for row in rows], 2)
+    return Family(make, shapes, lambda n: phrases_of(n, grammar=grammar, heads=heads), read, facts, words)
 
 
 FAMILIES: dict[str, Family] = {

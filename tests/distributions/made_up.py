@@ -12,10 +12,11 @@ from gpuparse.distributions.base import StructuredDistribution
 from gpuparse.ops.family import Bundle, Family, Plain
 from gpuparse.ops.plain.semiring import NEG_INF, logsumexp
 from gpuparse.ops.shifts import bounded, less_greatest
+from gpuparse.structures.conditions import allowed_tags, only
 from gpuparse.structures.masks import is_position
 from gpuparse.structures.tags import as_lengths, as_scores, as_tags
+from tests.distributions.families import Facts, Parts
 from tests.distributions.families import Family as Tested
-from tests.distributions.families import Parts
 from tests.oracle import all_chains
 
 # ------------------------------------------------------------------------------------------------- its plain functions
@@ -95,6 +96,10 @@ class Choices(StructuredDistribution):
         good = (value >= 0) & (value < T) | ~words
         return torch.where(good, torch.where(words, each[..., 0], 0.0), -torch.inf).sum(-1)
 
+    def _conditioned(self, required: Tensor | None, forbidden: Tensor | None) -> dict[str, Tensor]:
+        allowed = allowed_tags(required, forbidden, self.tags, self.lengths, self._validates)
+        return {"tags": only(allowed, self.tags)}
+
     def _sizes(self) -> str:
         return f"words: {self.tags.shape[1]}, tags: {self.tags.shape[2]}"
 
@@ -115,4 +120,5 @@ MADE_UP = Tested(
     shapes=lambda batch, words: {"tags": (batch, words, 3)},
     listed=_listed,
     read={"tags": lambda lengths, x: is_position(lengths, x.shape[1])[..., None].expand_as(x)},
+    facts=Facts(lambda n: (n, 3), lambda _, parts: parts["tags"], 1),
 )

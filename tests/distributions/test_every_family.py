@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,17 @@ from torch.autograd import forward_ad, grad, gradcheck, gradgradcheck
 from torch.distributions import Categorical, kl_divergence
 
 import gpuparse as gp
-from tests.distributions.checks import SCORES, check_best, check_derivatives, check_kl, check_samples, check_sums
+from tests.distributions.checks import (
+    DIFFERENTIABLE,
+    SCORES,
+    check_best,
+    check_derivatives,
+    check_kl,
+    check_samples,
+    check_sums,
+    free_scores,
+    value_of,
+)
 from tests.distributions.families import Family, enumerate_all, everything, leaves_of, marginals_of, plainly, summed
 from tests.distributions.numeric import F32, F64, INF, NEG_INF, chi_square, close, generator, normal, tolerance
 
@@ -294,33 +303,15 @@ def test_gradient_in_one_of_several(family: Family) -> None:
             close(x, y, 1e-12)
 
 
-def free_scores(family: Family, seed: int) -> tuple[tuple[Tensor, ...], Callable[..., Any]]:
-    """The finite scores of a masked, ragged batch, and what makes a distribution of them."""
-    scores, lengths = family.scores(seed, batch=2, words=3, forbidden=0.3)
-    lengths[1] = 2
-    where = {name: x.isfinite() for name, x in scores.items()}
-
-    def make(*values: Tensor) -> Any:
-        pairs = zip(scores.items(), values, strict=True)
-        return family.make({name: x.masked_scatter(where[name], v) for (name, x), v in pairs}, lengths)
-
-    return tuple(x[where[name]].clone().requires_grad_() for name, x in scores.items()), make
-
-
-@pytest.mark.parametrize("what", ["log_partition", "marginals", "entropy", "log_prob", "kl"])
+@DIFFERENTIABLE
 def test_gradcheck(family: Family, what: str) -> None:
     """First and second derivatives by finite differences, in all scores at once."""
-    free, make = free_scores(family, 8)
+    free, make, _ = free_scores(family, 8)
     best = make(*free).argmax
     other = make(*(0.5 * x.detach() for x in free))
 
     def value(*x: Tensor) -> Tensor:
-        p = make(*x)
-        if what == "marginals":
-            return torch.cat([m.square().flatten() for m in marginals_of(p).values()])
-        if what == "log_prob":
-            return p.log_prob(best)  # type: ignore[no-any-return]
-        return kl_divergence(p, other) if what == "kl" else p.entropy() if what == "entropy" else p.log_partition
+        return value_of(what, make(*x), best, other)
 
     assert gradcheck(value, free, fast_mode=True)
     assert gradgradcheck(value, free, fast_mode=True)

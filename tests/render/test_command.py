@@ -52,6 +52,47 @@ def test_packed_input_and_standard_streams(run, files):
     assert packed.stdout.startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_pictures(run, files, kind):
+    begin = {"svg": b"<svg ", "png": b"\x89PNG"}[kind]
+
+    def made(*options):
+        before = {*files.iterdir()}
+        result = run("system.conllu", "-o", f"tree.{kind}", *options)
+        assert (result.exit_code, result.stdout) == (0, ""), result.output
+        new = sorted({*files.iterdir()} - before)
+        assert all(path.read_bytes().startswith(begin) for path in new)
+        for path in new:
+            path.unlink()
+        return result.stderr.strip(), [path.name for path in new]
+
+    assert made("--limit", "1") == (f"tree.{kind}: 1 tree", [f"tree.{kind}"])
+    told, names = made()
+    assert told == f"tree-1.{kind} to tree-9.{kind}: 9 trees"
+    assert names == [f"tree-{number}.{kind}" for number in range(1, 10)]
+    told, names = made("--gold", "gold.conllu", "--only-errors", "--limit", "2")
+    assert names[0] == f"tree-1.{kind}" and len(names) == 2 and "2 trees" in told
+    told, names = made("--gold", "system.conllu", "--only-errors")
+    assert told == f"tree.{kind}: no trees to draw, nothing written" and names == []
+
+
+def test_pictures_of_a_large_file(run, files, monkeypatch):
+    write_conllu([WRONG] * 101, files / "large.conllu")
+    result = run("large.conllu", "-o", "tree.svg")
+    assert result.exit_code == 1 and not [*files.glob("tree*")]
+    assert result.stderr.startswith("gpuparse: tree.svg: more than 100 trees, each a file; --limit N allows more")
+    assert run("large.conllu", "-o", "tree.SVG", "--limit", "200").exit_code == 0
+    assert sorted(path.name for path in files.glob("tree*"))[::50] == ["tree-001.SVG", "tree-051.SVG", "tree-101.SVG"]
+
+
+def test_the_name_says_what_is_written(run, files):
+    for name in ("a.txt", "a.html", "a.htm", "a"):
+        assert run("system.conllu", "-o", name).exit_code == 0
+    assert (files / "a.txt").read_text().startswith("1  a-1  4 words")
+    assert all((files / name).read_text().startswith("<!DOCTYPE html>") for name in ("a.html", "a.htm", "a"))
+    assert run("system.conllu", "--text", "-o", "a.log").exit_code == 0
+
+
 def test_text(run):
     result = run("system.conllu", "--gold", "gold.conllu", "--text", "--limit", "1")
     assert result.exit_code == 0, result.output
@@ -88,6 +129,10 @@ def test_text_of_what_is_no_tree(run, files):
         (("-", "--gold", "-"), 2, "standard input can be INPUT or --gold, not both"),
         (("system.conllu", "--only-errors"), 2, "--only-errors: "),
         (("system.conllu", "-o", "system.conllu"), 2, "system.conllu is the input"),
+        (("system.conllu", "-o", "tree.pdf"), 2, "tree.pdf: *.pdf is not what is drawn; wanted *.html, *.svg, "),
+        (("system.conllu", "-o", "none/x.svg"), 1, "none/x.svg: no such directory"),
+        (("broken.conllu", "-o", "x.png"), 1, "broken.conllu:1: "),
+        (("empty.conllu", "-o", "x.svg"), 1, "empty.conllu: no sentences to draw"),
         (("system.conllu", "--limit", "0"), 2, "limit"),
         ((), 2, "INPUT"),
     ],

@@ -218,7 +218,7 @@ UNSURE = Sentence.from_words(["a"], heads=[0], misc=["Confidence=high"], source=
         ([OURS], [GOLD, SHORT], "ours.conllu:11: the last sentence, but gold goes on at gold.conllu:7"),
         ([], [SHORT], "no sentences, but gold goes on at gold.conllu:7"),
         ([LOOP], None, "loop.conllu:1: word 1 is its own head"),
-        ([HALF], None, "half.conllu:4: HEAD '7' is no word of the sentence"),
+        ([HALF], None, "half.conllu:4: word 2 has HEAD 7 in a sentence of 2"),
         ([UNSURE], None, "unsure.conllu:1: Confidence=high in MISC is not a number between 0 and 1"),
     ],
 )

@@ -1,0 +1,1 @@
+"""What makes gpuparse a part of other libraries."""
