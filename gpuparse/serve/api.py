@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gpuparse import __version__
 from gpuparse.data.sentence import ConlluError
 from gpuparse.render.compare import parses
 from gpuparse.render.style import svg_style
@@ -24,7 +23,7 @@ from gpuparse.serve.messages import (
     ReadRequest,
 )
 from gpuparse.serve.sentences import answer_of, as_read, draw, options_of, read_given, read_text, sentences_of_conllu
-from gpuparse.serve.service import Served, is_heavy
+from gpuparse.serve.service import Served, is_heavy, version
 from gpuparse.serve.settings import Refused
 from gpuparse.system.defaults import ready
 
@@ -89,7 +88,7 @@ async def model(service: Served) -> Response:
     return as_json(
         {
             "model": engine.name,
-            "version": __version__,
+            "version": version(),
             "labels": engine.labels,
             "columns": engine.pipeline.parser.columns,
             "tagger": engine.tagger_columns,

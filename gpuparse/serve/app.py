@@ -14,11 +14,10 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpuparse import __version__
 from gpuparse.models.pipeline import Pipeline
 from gpuparse.serve import api, inception, udpipe
 from gpuparse.serve.engine import Engine
-from gpuparse.serve.service import Service
+from gpuparse.serve.service import Service, version
 from gpuparse.serve.settings import Refused, ServerLimits
 from gpuparse.system.quote import shown
 
@@ -60,7 +59,7 @@ def create_app(pipeline: Pipeline, limits: ServerLimits | None = None, name: str
 
     app = FastAPI(
         title="gpuparse",
-        version=__version__,
+        version=version(),
         description=_ABOUT,
         openapi_url="/api/openapi.json",
         docs_url=None,  # pages that load scripts from elsewhere

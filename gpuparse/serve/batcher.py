@@ -42,7 +42,7 @@ class Batcher:
         self.batches = self.parsed = 0
         self._run, self._limits = run, limits
         self._waiting: deque[_Waiting] = deque()
-        self._thread = ThreadPoolExecutor(1, "parser")
+        self._thread: ThreadPoolExecutor | None = None
         self._worker: asyncio.Task[None] | None = None
 
     @property
@@ -71,14 +71,17 @@ class Batcher:
                 self._waiting.remove(request)
 
     async def close(self) -> None:
-        """Wait for what has been begun, and end the thread."""
+        """Wait for what has been begun, and end the thread; what comes later begins another."""
         if self._worker is not None:
             await self._worker
-        self._thread.shutdown()
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._worker = self._thread = None
 
     async def _work(self) -> None:
         """Parse until nothing waits."""
         loop = asyncio.get_running_loop()
+        self._thread = self._thread or ThreadPoolExecutor(1, "parser")
         while self._waiting:
             options, taken = self._take()
             sentences = [request.sentences[index] for request, index in taken]

@@ -49,7 +49,7 @@ class Engine:
     def check(self, options: ParseOptions, name: str, known: Partial) -> None:
         """Refuse what no tree can have, or nobody can ask for; ``name`` is what messages call the sentence."""
         projective = self.projective if options.projective is None else options.projective
-        why = known.impossible(single_root=self.single_root, projective=projective)
+        why = None if known.is_open else known.impossible(single_root=self.single_root, projective=projective)
         if why is not None:
             raise Refused(422, f"{name}: {why}")
         if options.nbest and options.constraints:

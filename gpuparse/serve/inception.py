@@ -22,7 +22,7 @@ from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
 from gpuparse.serve.api import as_json
 from gpuparse.serve.messages import PROBLEMS
-from gpuparse.serve.sentences import Given
+from gpuparse.serve.sentences import AskedSentences
 from gpuparse.serve.service import Served, Service
 from gpuparse.serve.settings import ParseOptions, Refused
 from gpuparse.serve.xmi import CasAnnotation, CasDocument, CasTypes, XmiError
@@ -86,7 +86,7 @@ async def predict(body: RelationRequest, request: Request, service: Served) -> R
     except XmiError as error:
         raise Refused(422, str(error)) from None
     names = [f"sentence {number}" for number in range(1, len(found) + 1)]
-    given = Given([one.sentence for one in found], names, [one.known for one in found]).check(service.limits)
+    given = AskedSentences([one.sentence for one in found], names, [one.known for one in found]).check(service.limits)
     predictions = await service.parse(given, ParseOptions(probabilities=True))
 
     def answer() -> Response:
@@ -125,7 +125,7 @@ def _read(body: RelationRequest, service: Service) -> tuple[CasDocument, list[_W
     found = [_words(document, body.metadata.feature, some, tokens, relations) for some in _by_sentence(document, ends)]
     trees = service.engine
     possible = {"single_root": trees.single_root, "projective": trees.projective}
-    return document, [one for one in found if one.known.impossible(**possible) is None]
+    return document, [one for one in found if one.known.is_open or not one.known.impossible(**possible)]
 
 
 def _by_sentence(document: CasDocument, ends: list[CasAnnotation]) -> Iterator[list[CasAnnotation]]:

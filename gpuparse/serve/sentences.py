@@ -23,19 +23,19 @@ _SOURCE = "conllu"
 _PLACE = re.compile(r"^<?(?:words|conllu)>?:\d+: ")
 
 
-class Given(NamedTuple):
+class AskedSentences(NamedTuple):
     """The sentences of a request: what messages call them, and what is known of their trees."""
 
     sentences: list[Sentence]
     names: list[str]
     known: list[Partial]
 
-    def check(self, limits: ServerLimits) -> Given:
+    def check(self, limits: ServerLimits) -> AskedSentences:
         limits.check(self.sentences, self.names)
         return self
 
 
-def read_given(request: ParseRequest, limits: ServerLimits) -> Given:
+def read_given(request: ParseRequest, limits: ServerLimits) -> AskedSentences:
     """The sentences of a request for parses; ``Refused`` where they are not as they must be."""
     forms = [name for name in ("sentences", "conllu", "text") if getattr(request, name) is not None]
     if len(forms) != 1:
@@ -45,10 +45,10 @@ def read_given(request: ParseRequest, limits: ServerLimits) -> Given:
     if request.sentences is None:
         sentences, names = read_text(request.conllu, request.text)
         known = _known_of_columns(sentences) if request.partial else [Partial.nothing(len(s)) for s in sentences]
-        return Given(sentences, names, known).check(limits)
+        return AskedSentences(sentences, names, known).check(limits)
     if len(request.sentences) > limits.max_sentences:
         raise Refused(413, f"{len(request.sentences):,} sentences; at most {limits.max_sentences:,} a request")
-    given = Given([], [], [])
+    given = AskedSentences([], [], [])
     for number, one in enumerate(request.sentences, 1):
         name = f"sentence {number}"
         sentence = _sentence_of(one, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from importlib import import_module
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -11,7 +12,7 @@ from fastapi import Depends, Request
 from gpuparse.data.prediction import Prediction
 from gpuparse.serve.batcher import Batcher
 from gpuparse.serve.engine import Engine
-from gpuparse.serve.sentences import Given, refusal
+from gpuparse.serve.sentences import AskedSentences, refusal
 from gpuparse.serve.settings import ParseOptions
 
 _HEAVY = 50_000  # bytes of a request that is read in a thread of its own
@@ -24,7 +25,7 @@ class Service:
         self.engine, self.limits = engine, engine.limits
         self.batcher = Batcher(engine.run, engine.limits)
 
-    async def parse(self, given: Given, options: ParseOptions, tag: bool | None = None) -> list[Prediction]:
+    async def parse(self, given: AskedSentences, options: ParseOptions, tag: bool | None = None) -> list[Prediction]:
         """What the parser says of sentences, or ``Refused``.
 
         Args:
@@ -54,6 +55,10 @@ def _service(request: Request) -> Service:
 
 
 Served = Annotated[Service, Depends(_service)]
+
+
+def version() -> str:
+    return str(import_module("gpuparse").__version__)  # not imported before: it imports all that stands above
 
 
 def is_heavy(request: Request) -> bool:

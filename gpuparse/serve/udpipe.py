@@ -13,13 +13,12 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from gpuparse import __version__
 from gpuparse.data.partial import Partial
 from gpuparse.data.sentence import Sentence
 from gpuparse.serve.api import as_json
 from gpuparse.serve.plain_text import sentences_of_text
-from gpuparse.serve.sentences import Given, sentences_of_conllu
-from gpuparse.serve.service import Served, Service
+from gpuparse.serve.sentences import AskedSentences, sentences_of_conllu
+from gpuparse.serve.service import Served, Service, version
 from gpuparse.serve.settings import ParseOptions, Refused
 from gpuparse.system.quote import quoted
 
@@ -91,7 +90,7 @@ async def _process(parameters: Mapping[str, str], service: Service) -> dict[str,
     sentences = _read(parameters)
     names = [f"sentence {number}" for number in range(1, len(sentences) + 1)]
     service.limits.check(sentences, names)
-    said = [f"gpuparse {__version__}"]
+    said = [f"gpuparse {version()}"]
     if "tokenizer" in parameters:
         said.append("cut into sentences and words by simple rules, not by a trained tokeniser")
     tag = "tagger" in parameters and bool(engine.tagger_columns)
@@ -99,12 +98,12 @@ async def _process(parameters: Mapping[str, str], service: Service) -> dict[str,
         said.append("there is no tagger: tags are those of the data")
     if "parser" in parameters or tag:
         known = [Partial.nothing(len(sentence)) for sentence in sentences]
-        found = await service.parse(Given(sentences, names, known), ParseOptions(), tag)
+        found = await service.parse(AskedSentences(sentences, names, known), ParseOptions(), tag)
         pairs = zip(found, sentences, strict=True)
         sentences = [one.fill(given) if "parser" in parameters else one.tagged or given for one, given in pairs]
     result = write(sentences)
     if write is _conllu:
-        result = f"# generator = gpuparse {__version__}\n# udpipe_model = {engine.name}\n{result}"
+        result = f"# generator = gpuparse {version()}\n# udpipe_model = {engine.name}\n{result}"
     return {"model": engine.name, "acknowledgements": said, "result": result}
 
 

@@ -43,7 +43,7 @@ function showTree() {
 }
 
 function told(s, why) {
-  if (s.error) return `Not possible: ${why.replace(/^sentence 1: /, '')}. The tree is the one from before; undo, or take something back.`;
+  if (s.error) return `Not possible: ${why.replace(/^sentence 1: /, '')}. The tree shown is another; undo, or take something back.`;
   return `Constraints: ${why}`;
 }
 

@@ -161,11 +161,20 @@ export async function solve(index, said = '') {
     take(s, answer.sentences[0], said);
   } catch (error) {
     if (error.name === 'AbortError') return;
+    if (!s.answer) await bare(s, asking.signal);
     s.error = error.message;
     s.asking = null;
   }
   tell(index === work.current ? 'solved' : 'list');
   if (index === work.current) best(s);
+}
+
+// The tree as if nothing were decided: there has to be one on which decisions can be taken back.
+async function bare(s, signal) {
+  try {
+    const body = { sentences: [{ conllu: s.conllu }], svg: true, marginals: true, with_conllu: true };
+    take(s, (await (await ask('/api/parse', body, signal)).json()).sentences[0], '');
+  } catch { /* what is wrong is said already */ }
 }
 
 function take(s, found, said) {
@@ -248,19 +257,24 @@ export function show(index, quiet = false) {
 
 function save() {
   clearTimeout(saving);
-  saving = setTimeout(() => {
-    const kept = work.sentences.map(({ conllu, words, text, id, required, forbidden, labels }) => (
-      { conllu, words, text, id, required, forbidden, labels }));
-    const { current: place, constraints, projective } = work;
-    try {
-      localStorage.setItem(KEPT, JSON.stringify({ sentences: kept, place, constraints, projective }));
-      saveFailed = false;
-    } catch {
-      if (!saveFailed) tell('unsaved');
-      saveFailed = true;
-    }
-  }, 200);
+  saving = setTimeout(write, 200);
 }
+
+function write() {
+  clearTimeout(saving);
+  saving = 0;
+  const kept = work.sentences.map(({ conllu, words, text, id, required, forbidden, labels }) => (
+    { conllu, words, text, id, required, forbidden, labels }));
+  const { current: place, constraints, projective } = work;
+  try {
+    localStorage.setItem(KEPT, JSON.stringify({ sentences: kept, place, constraints, projective }));
+    saveFailed = false;
+  } catch {
+    if (!saveFailed) tell('unsaved');
+    saveFailed = true;
+  }
+}
+addEventListener('pagehide', () => { if (saving) write(); });
 
 const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
 const isWhole = (s) => isObject(s) && typeof s.conllu === 'string' && typeof s.text === 'string' && Array.isArray(s.words)
