@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shutil
 import struct
 from collections.abc import Iterator
@@ -68,6 +67,7 @@ def show(page: Any, text: str, keep: bool = False) -> None:
     page.click("#open")
     page.fill("#pasted", text)
     page.set_checked("#keep", keep)
+    page.evaluate("document.getElementById('box').replaceChildren()")
     page.click("#replace")
     page.wait_for_selector("#box svg .a .hit", state="attached")
     settle(page)
@@ -261,4 +261,6 @@ def test_what_others_left_in_the_browser(page, kept):
     page.wait_for_selector("#empty:not([hidden])")
     page.click("#example")
     page.wait_for_selector("#box svg .hit", state="attached")
-    assert re.search("reads tags", page.text_content("#notice"))
+    assert len(heads(page)) == 11 and page.is_hidden("#notice")
+    show(page, "No tags here.")
+    assert "reads tags" in page.text_content("#notice")

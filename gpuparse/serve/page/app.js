@@ -7,7 +7,9 @@ import { readFile, save } from './files.js';
 import { listBindings } from './keys.js';
 
 const at = (id) => document.getElementById(id);
-const EXAMPLE = 'I saw the man on the hill with a telescope.';
+// With tags, for models that read them.
+const EXAMPLE = 'I_PRON saw_VERB the_DET man_NOUN on_ADP the_DET hill_NOUN with_ADP a_DET telescope_NOUN ._PUNCT'.split(' ')
+  .map((word, i) => [i + 1, word.split('_')[0], '_', word.split('_')[1], '_', '_', '_', '_', '_', '_'].join('\t')).join('\n');
 let fromFile = false;
 
 function notice(text) {
@@ -27,6 +29,7 @@ function showTree() {
   at('work').hidden = !s;
   if (!s) return;
   at('sent-id').textContent = s.id ?? '';
+  at('sent-id').hidden = !s.id;
   at('text').textContent = s.text;
   const { tree_probability: share, certified, estimated } = s.answer ?? {};
   const figures = [`${s.words.length} word${s.words.length === 1 ? '' : 's'}`];
@@ -126,7 +129,7 @@ at('start').addEventListener('click', () => take(at('first').value, { keep: fals
 at('first').addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) at('start').click();
 });
-at('example').addEventListener('click', () => take(EXAMPLE, { keep: false, add: false }));
+at('example').addEventListener('click', () => take(`# text = I saw the man on the hill with a telescope.\n${EXAMPLE}\n\n`, { keep: false, add: false }));
 for (const id of ['file', 'choose']) {
   at(id).addEventListener('click', () => { fromFile = id === 'choose'; at('chosen').click(); });
 }

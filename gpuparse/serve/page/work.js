@@ -163,6 +163,8 @@ export async function solve(index, said = '') {
     if (error.name === 'AbortError') return;
     if (!s.answer) await bare(s, asking.signal);
     s.error = error.message;
+    s.said = '';
+    s.changed = new Set();
     s.asking = null;
   }
   tell(index === work.current ? 'solved' : 'list');
