@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from gpuparse.models.pipeline import Pipeline
 from gpuparse.serve.app import create_app
-from tests.serve.serving import SMALL, tiny_pipeline
+from tests.serve.serving import SMALL, on_a_port, tiny_pipeline
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +24,13 @@ def pipeline() -> Pipeline:
 def client(pipeline: Pipeline) -> Iterator[TestClient]:
     with TestClient(create_app(pipeline, SMALL, "tiny")) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """Of a server on a port."""
+    with on_a_port() as address:
+        yield address
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from gpuparse.data.conllu import read_conllu
 from gpuparse.data.sentence import Sentence
-from tests.serve.serving import TAGGED, WORDS, on_a_port
+from tests.serve.serving import TAGGED, WORDS
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -30,12 +30,6 @@ GIVEN = "".join(
     for i in (1, 2)
 )
 HARM = "<img/src=x onerror=window.harm=1><script>window.harm=1</script>'\"&{{1}}javascript:alert(1)"
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with on_a_port() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -16,15 +16,9 @@ from fastapi.testclient import TestClient
 
 from gpuparse.data.sentence import Sentence
 from gpuparse.serve.app import create_app
-from tests.serve.serving import SMALL, TAGGED, WORDS, on_a_port, tiny_pipeline
+from tests.serve.serving import SMALL, TAGGED, WORDS, tiny_pipeline
 
 GIVEN = Sentence.from_words(WORDS, TAGGED, comments=["# sent_id = ő"]).text
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with on_a_port() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")
