@@ -1,11 +1,11 @@
 """What annotators get from exact inference: corrections saved by solving again, probabilities, constraints kept to.
 
-annotator: one wrong arc of the parse is corrected and the rest is solved again, until the tree is gold; against the arcs
-that are wrong in the first parse. The wrong arc is the least certain one, or the one that the parser is surest of, which
-says more about the rest. calibration: the probability of the whole tree against how often it
-is right, in ten bins, on the second half of the dev file; as it is, and with a temperature fitted on the first half.
-constraints: at most one subject and one object, on the best trees, on spanning trees found again up to five times
-without the worse of two, and under constraints.
+annotator: one wrong arc of the parse is corrected and the rest is solved again, until the tree is gold; against the
+arcs that are wrong in the first parse. The wrong arc is the least certain one, or the one that the parser is surest of,
+which says more about the rest. calibration: the probability of the whole tree against how often it is right, in ten
+bins, on the second half of the dev file; as it is, and with a temperature fitted on the first half. constraints: at most
+one subject and one object, on the best trees, on spanning trees found again up to five times without the worse of two,
+and under constraints.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def annotator(args: Args) -> Measured:
             found = corrections(parser, gold, order)
             fewer = 100 * (1 - found["solved_again"] / max(1, found["by_hand"]))
             records.append({"language": name, "order": order, **found, "fewer": fewer})
-            limits = (15, 35) if order == "least certain first" else (None, None)
-            bars.append(Bar(f"{name}, {order}: fewer corrections than by hand", fewer, *limits, unit=" %"))
+            must, aim = (15, 35) if order == "least certain first" else (None, None)
+            bars.append(Bar(f"{name}, {order}: fewer corrections than by hand", fewer, must, aim, unit=" %"))
     columns = ("", "", ">sentences", ">by hand", ">solved again", ">fewer")
     names = ("language", "order", "sentences", "by_hand", "solved_again")
     rows = [(*(record[name] for name in names), f"{record['fewer']:.1f} %") for record in records]
