@@ -3,9 +3,9 @@
 annotator: one wrong arc of the parse is corrected and the rest is solved again, until the tree is gold; against the
 arcs that are wrong in the first parse. The wrong arc is the least certain one, or the one that the parser is surest of,
 which says more about the rest. calibration: the probability of the whole tree against how often it is right, in ten
-bins, on the second half of the dev file; as it is, and with a temperature fitted on the first half. constraints: at most
-one subject and one object, on the best trees, on spanning trees found again up to five times without the worse of two,
-and under constraints.
+bins, on the second half of the dev file; as it is, and with a temperature fitted on the first half. constraints: at
+most one subject and one object, on the best trees, on spanning trees found again up to five times without the worse
+of two, and under constraints.
 """
 
 from __future__ import annotations
