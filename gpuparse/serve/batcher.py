@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from gpuparse.data.partial import Partial
 from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
 from gpuparse.serve.settings import ParseOptions, Refused, ServerLimits
 
-_GATHERING = 0.03  # seconds at most
+_NEAREST = 64  # sentences of a request that are looked at for a batch
 Run = Callable[[ParseOptions, list[Sentence], list[Partial]], Sequence[Prediction | Exception]]
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """The sentences of a request: those before ``begun`` have been given to the parser."""
+    """The sentences of a request; ``open`` has those that the parser has not been given, by length, then in order."""
 
     options: ParseOptions
     sentences: list[Sentence]
     known: list[Partial]
     future: asyncio.Future[list[Prediction]]
-    begun: int = 0
+    open: list[tuple[int, int]] = field(default_factory=list)
     found: dict[int, Prediction] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.open = sorted((len(one), index) for index, one in enumerate(self.sentences))
 
 
 class Batcher:
     """Gives sentences to ``run``, in a thread of its own, many at a time.
 
-    While a batch is parsed, what arrives is gathered. The next one takes sentences of all requests that wait and have
-    the same options, so many as fit. A request that does not fit goes in pieces, between which others have their turn.
+    While a batch is parsed, what arrives is gathered. The next one has a sentence of the request that waited longest,
+    and those that are nearest to it in length, of all requests with the same options: so many as fit. A request that
+    does not fit goes in pieces, between which others have their turn.
 
     Args:
         run: says of each sentence what was found, or what is wrong with it.
+        batch_words: nodes of a batch, padding counted; by default as the limits say.
     """
 
-    def __init__(self, run: Run, limits: ServerLimits) -> None:
+    def __init__(self, run: Run, limits: ServerLimits, batch_words: int | None = None) -> None:
         self.batches = self.parsed = 0
-        self._run, self._limits = run, limits
+        self._run, self._limits, self._batch_words = run, limits, batch_words or limits.batch_words
         self._waiting: deque[_Waiting] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._worker: asyncio.Task[None] | None = None
@@ -84,7 +91,6 @@ class Batcher:
         loop = asyncio.get_running_loop()
         self._thread = self._thread or ThreadPoolExecutor(1, "parser")
         while self._waiting:
-            begun = loop.time()
             options, taken = self._take()
             sentences = [request.sentences[index] for request, index in taken]
             known = [request.known[index] for request, index in taken]
@@ -97,29 +103,30 @@ class Batcher:
                 found = [error] * len(taken)
             for (request, index), one in zip(taken, found, strict=True):
                 self._give(request, index, one)
-            await self._gather(len({id(request) for request, _ in taken}), loop.time() - begun)
-
-    async def _gather(self, answered: int, spent: float) -> None:
-        """Where several were answered at once, let them ask again: a short while, of what the batch took."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + min(_GATHERING, spent / 4)
-        while answered > 1 and len(self._waiting) < answered and loop.time() < end:
-            await asyncio.sleep(0.001)
 
     def _take(self) -> tuple[ParseOptions, list[tuple[_Waiting, int]]]:
-        """Sentences of the first request, and of those that go with it."""
+        """A sentence of the first request, and what goes with it."""
         first = self._waiting[0]
+        wanted, anchor = first.open[0]
+        near: list[tuple[bool, int, int, int, _Waiting]] = []
+        for place, request in enumerate(self._waiting):
+            if request.options == first.options:
+                at = bisect_left(request.open, (wanted, 0))
+                for length, index in request.open[max(0, at - _NEAREST) : at + _NEAREST]:
+                    is_other = request is not first or index != anchor
+                    near.append((is_other, abs(length - wanted), place, index, request))
+        near.sort(key=itemgetter(0, 1, 2, 3))
         taken: list[tuple[_Waiting, int]] = []
-        longest, full = 0, False
-        for request in [request for request in self._waiting if request.options == first.options]:
-            while not full and request.begun < len(request.sentences):
-                nodes = max(longest, 1 + len(request.sentences[request.begun]))
-                full = bool(taken) and (len(taken) + 1) * nodes > self._limits.batch_words
-                if not full:
-                    taken.append((request, request.begun))
-                    request.begun += 1
-                    longest = nodes
-            if request.begun == len(request.sentences):
+        longest = 0
+        for _, _, _, index, request in near:
+            nodes = max(longest, 1 + len(request.sentences[index]))
+            if taken and (len(taken) + 1) * nodes > self._batch_words:
+                break
+            taken.append((request, index))
+            longest = nodes
+        for request, index in taken:
+            request.open.remove((len(request.sentences[index]), index))
+            if not request.open:
                 self._waiting.remove(request)
         if self._waiting and self._waiting[0] is first:
             self._waiting.rotate(-1)

@@ -23,7 +23,7 @@ class Service:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.limits = engine, engine.limits
-        self.batcher = Batcher(engine.run, engine.limits)
+        self.batcher = Batcher(engine.run, engine.limits, engine.batch_words)
 
     async def parse(self, given: AskedSentences, options: ParseOptions, tag: bool | None = None) -> list[Prediction]:
         """What the parser says of sentences, or ``Refused``.
