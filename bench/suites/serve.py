@@ -89,7 +89,7 @@ def as_given(one: Sentence) -> dict[str, Any]:
 
 def load(address: tuple[str, int], some: Sequence[Sentence], clients: int, duration: float, seed: int) -> Load:
     """Clients that ask for a sentence each, again and again."""
-    bodies = [(json.dumps({"sentences": [as_given(one)], "probabilities": False}), len(one)) for one in some]
+    bodies = [(json.dumps({"sentences": [as_given(one)]}), len(one)) for one in some]
     end = time.perf_counter() + duration
     rows: list[tuple[int, int, int, list[float]]] = []
 

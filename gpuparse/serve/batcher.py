@@ -13,6 +13,7 @@ from gpuparse.data.prediction import Prediction
 from gpuparse.data.sentence import Sentence
 from gpuparse.serve.settings import ParseOptions, Refused, ServerLimits
 
+_GATHERING = 0.03  # seconds at most
 Run = Callable[[ParseOptions, list[Sentence], list[Partial]], Sequence[Prediction | Exception]]
 
 
@@ -83,6 +84,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         self._thread = self._thread or ThreadPoolExecutor(1, "parser")
         while self._waiting:
+            begun = loop.time()
             options, taken = self._take()
             sentences = [request.sentences[index] for request, index in taken]
             known = [request.known[index] for request, index in taken]
@@ -95,6 +97,14 @@ class Batcher:
                 found = [error] * len(taken)
             for (request, index), one in zip(taken, found, strict=True):
                 self._give(request, index, one)
+            await self._gather(len({id(request) for request, _ in taken}), loop.time() - begun)
+
+    async def _gather(self, answered: int, spent: float) -> None:
+        """Where several were answered at once, let them ask again: a short while, of what the batch took."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(_GATHERING, spent / 4)
+        while answered > 1 and len(self._waiting) < answered and loop.time() < end:
+            await asyncio.sleep(0.001)
 
     def _take(self) -> tuple[ParseOptions, list[tuple[_Waiting, int]]]:
         """Sentences of the first request, and of those that go with it."""

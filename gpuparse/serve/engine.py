@@ -17,6 +17,8 @@ from gpuparse.serve.settings import ParseOptions, Refused, ServerLimits
 from gpuparse.system.defaults import TIME_LIMIT, ready
 from gpuparse.system.quote import shown
 
+_ON_CPU = 500  # nodes of a batch on a CPU, padding counted: larger ones have more padding, and are no faster
+
 
 class Engine:
     """A pipeline, and what is known of it.
@@ -31,6 +33,9 @@ class Engine:
         if not isinstance(pipeline.parser.scorer, RememberedScores):
             pipeline.parser.scorer = RememberedScores(pipeline.parser.scorer).eval()
         self.labels = tuple(pipeline.parser.vocabulary.labels.names)
+        # What was gathered is sorted by length and parsed in smaller pieces where that is faster.
+        most = limits.batch_words
+        self._batch_words = min(most, _ON_CPU) if pipeline.parser.device.type == "cpu" else most
         training = pipeline.parser.config.training
         self.single_root, self.projective = training.single_root, training.projective
 
@@ -76,7 +81,7 @@ class Engine:
             "constraints": [one for name in options.constraints for one in _included(name)],
             # Under constraints a batch may take what a request may.
             "time_limit": min(TIME_LIMIT, self.limits.time_limit / len(sentences)),
-            "batch_words": self.limits.batch_words,
+            "batch_words": self._batch_words,
         }
         if not all(one.is_open for one in known):
             settings["partial"] = known
