@@ -234,7 +234,7 @@ class Parser(Model[Vocabulary, nn.Module]):
             wrong = torch.zeros_like(found.certified)
             if limits.constraints:
                 found, wrong = self._constrain(scored, found, limits, known, **trees)
-            sure = Certainty.of(scored.scores, **trees) if any(wanted) else None
+            sure = Certainty(scored.scores, **trees) if any(wanted) else None
         assert found.labels is not None
         more = (
             {} if sure is None else self._more(scored, found.heads, found.labels, sure, known, wanted, trees, seconds)
