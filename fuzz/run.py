@@ -173,7 +173,7 @@ def _work(module: str, base: Path, size: float, connection: Connection) -> None:
                 failure = _told()
             seconds = time.perf_counter() - start
             growth = max(_status("VmHWM") - begun, 0)
-            if not failure and growth > size:
+            if growth > size and (not failure or failure.startswith("MemoryError")):
                 failure = f"memory grew by {growth / 1e9:.1f} GB"
             connection.send(Result(number, outcome, failure, seconds, growth))
 
