@@ -37,6 +37,7 @@ class Status(Enum):
     INFEASIBLE = "infeasible"
     STOPPED = "stopped"  # at the time limit
     FAILED = "failed"  # the solver could not say
+    LEFT = "left"  # there is more to do than was allowed
 
 
 @dataclass(frozen=True)

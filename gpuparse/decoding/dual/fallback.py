@@ -34,6 +34,7 @@ from gpuparse.structures.trees import can_validate
 HEADS = 4  # of each word that are handed over
 SPLITS, NODES = 20, 1000  # nodes of branch and bound, if nobody asks for more, and with ``exact``
 FIRST, BATCH, SHORT = 40, 32, 15  # iterations before programs on a CPU, of so many sentences of so many words
+ROUNDS, SEARCH = 40, 60  # of programs, after which iterations are tried, and nodes of these, before programs go on
 FEW, MANY = 100, 500  # iterations, with something to fall back on and without
 Scored = Float64[Tensor, " B"]
 OUT_OF_TIME, SOLVER, NOT_PROVEN = REMARKS[Status.STOPPED], REMARKS[Status.FAILED], "not proven: the limit of nodes"
@@ -72,17 +73,8 @@ def decompose(
     if fallback and iterations is None and here and _many_and_short(scores.lengths):
         iterations = FIRST
     if fallback and iterations is None and here:
-        begun = time.monotonic()
-        first = _handed(parse_price_cut(scores, time_limit=time_limit, threads=threads, **wanted), possible)
-        failed = [b for b, why in first.remarks.items() if why == SOLVER and bool(possible[b])]
-        if not exact or not failed:
-            return first
-        rows, limit = torch.tensor(failed), max(0.0, time_limit - (time.monotonic() - begun))
-        other = decompose(scores.take(rows), possible[rows], step=step, nodes=nodes, time_limit=limit, **wanted)
-        better = other.certified.nonzero()[:, 0]
-        leaves = {} if other.proof is None else other.proof.leaves
-        kept = {k: leaves[b] for k, b in enumerate(better.tolist()) if b in leaves}
-        return first.put(rows[better], replace(other.take(better), proof=Proof(kept)))
+        how: dict[str, Any] = {"threads": threads, **wanted}
+        return _by_programs_first(scores, possible, how, time_limit, {"step": step, "nodes": nodes or SEARCH, **wanted})
     if iterations is None:
         iterations = FEW if fallback else MANY
     if nodes is None:
@@ -139,6 +131,34 @@ def decompose(
     if seconds is not None:
         remarks |= dict.fromkeys((open_ & (seconds <= 0)).nonzero()[:, 0].tolist(), OUT_OF_TIME)
     return known.parse(scores, stats, remarks)
+
+
+def _by_programs_first(
+    scores: Scores,
+    possible: Bool[Tensor, " B"],
+    programs: dict[str, Any],
+    time_limit: float,
+    iterations: dict[str, Any],
+) -> Parse:
+    """Parse, price and cut; where it takes many rounds, or the solver failed, dual decomposition; and what is then
+    still open by the first, to its end."""
+    until = time.monotonic() + time_limit
+    found = parse_price_cut(scores, time_limit=time_limit, rounds=ROUNDS if programs["exact"] else math.inf, **programs)
+    found = _handed(found, possible)
+    for how in (decompose, parse_price_cut):
+        open_ = [b for b, why in found.remarks.items() if why in (SOLVER, REMARKS[Status.LEFT]) and bool(possible[b])]
+        if not programs["exact"] or not open_:
+            break
+        rows, limit = torch.tensor(open_), max(0.0, until - time.monotonic())
+        if how is decompose:
+            other = decompose(scores.take(rows), possible[rows], time_limit=limit, **iterations)
+        else:
+            other = _handed(parse_price_cut(scores.take(rows), time_limit=limit, **programs), possible[rows])
+        better = other.certified.nonzero()[:, 0]
+        leaves = {} if other.proof is None else other.proof.leaves
+        kept = {k: leaves[b] for k, b in enumerate(better.tolist()) if b in leaves}
+        found = found.put(rows[better], replace(other.take(better), proof=Proof(kept)))
+    return found
 
 
 def _many_and_short(lengths: Int64[Tensor, " B"]) -> bool:

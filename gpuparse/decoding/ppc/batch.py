@@ -36,6 +36,7 @@ def parse_price_cut(
     projective: bool = False,
     single_root: bool = True,
     exact: bool = False,
+    rounds: float = math.inf,
     polytope: Polytope = "tight",
     time_limit: float | Sequence[float] = math.inf,
     threads: int | None = None,
@@ -49,6 +50,7 @@ def parse_price_cut(
         projective: only trees without crossing arcs, by cuts.
         polytope: "all" or "tight".
         exact: finish by branch and bound what the linear program leaves open.
+        rounds: of a sentence, at most; then its best tree so far, and the bound.
         time_limit: seconds of work on a sentence, or on each of them, branches included; then its best tree so far, and
             the bound.
         warm: what is known, in place of the best heads by the scores of arcs.
@@ -64,7 +66,7 @@ def parse_price_cut(
     count = len(first.own)
     seconds = [time_limit] * count if isinstance(time_limit, (int, float)) else list(time_limit)
     first.reach(pricing, polytope, max(seconds, default=0.0))
-    works = {b: first.work(b, pricing, polytope, seconds[b], exact) for b in range(count)}
+    works = {b: first.work(b, pricing, polytope, seconds[b], exact, rounds) for b in range(count)}
     with _threads(max(1, min(threads or os.cpu_count() or 1, len(works)))) as map_:
         ends = _drive(works, pricing, map_)
     return _collect(scores, proof, pricing, [ends[b] for b in works])

@@ -78,8 +78,8 @@ def branch_and_bound(
         top = -open_[0][0]
         if _reached(sentence, top) or sentence.outgrown or (any_tree and sentence.tree is not None):
             break
-        if sentence.seconds <= 0:
-            status = Status.STOPPED
+        if sentence.seconds <= 0 or sentence.spent:
+            status = Status.STOPPED if sentence.seconds <= 0 else Status.LEFT
             break
         bound, _, forbidden, path, witness = heapq.heappop(open_)
         sentence.restrict(forbidden)

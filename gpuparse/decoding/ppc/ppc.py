@@ -53,6 +53,7 @@ class PricedSentence:
         units: of its costs; all scores here are such costs. It knows the kinds of pairs.
         bound: what no tree scores more than, to begin with.
         seconds: time for it, which who drives the work takes from it.
+        rounds: how often a program may be solved.
 
     Attributes:
         arcs: costs [N, N], -inf where there is no arc.
@@ -67,6 +68,7 @@ class PricedSentence:
     single_root: bool
     bound: float
     seconds: float = math.inf
+    rounds: float = field(default=math.inf, kw_only=True)
     polytope: Polytope = "tight"
     projective: bool = False
     tree: Ints | None = None
@@ -123,6 +125,11 @@ class PricedSentence:
         """Whether the last solution has artificial columns."""
         return bool((self._values[self.program.artificial] > WHOLE).any())
 
+    @property
+    def spent(self) -> bool:
+        """Whether no program may be solved any more."""
+        return self.iterations >= self.rounds
+
     def restrict(self, forbidden: Bools) -> None:
         """Begin anew without some arcs, with the columns and rows that there are."""
         self.forbidden, self.bound, self.done, self.status = forbidden, math.inf, False, Status.OPTIMAL
@@ -138,7 +145,10 @@ class PricedSentence:
         self._add_triples(triples, scores)
 
     def solve(self) -> Question | None:
-        """Parse: solve the program as it is. None if it could not be solved."""
+        """Parse: solve the program as it is. None if it could not be solved, or may not be."""
+        if self.spent:
+            self.status, self.done = Status.LEFT, True
+            return None
         found = self.program.solve(self.seconds)
         self.iterations += 1
         if found.status is not Status.OPTIMAL or found.values is None or found.prices is None:

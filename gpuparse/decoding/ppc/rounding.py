@@ -13,8 +13,9 @@ REMARKS = {
     Status.STOPPED: "not proven: the time limit",
     Status.FAILED: "not proven: the solver failed",
     Status.INFEASIBLE: "not proven: the solver failed",
+    Status.LEFT: "not proven: the limit of rounds",
 }
-"""Why a program that has solutions was not solved."""
+"""Why a program that has solutions was not solved, or the best tree not proven."""
 
 
 def rounded(z: Doubles, arcs: Doubles, single_root: bool, projective: bool = False) -> Ints:

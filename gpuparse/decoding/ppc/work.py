@@ -127,7 +127,9 @@ class First:
         at = self.own[b]
         return Units.of(self.scores[b, at, at], {kind: over[b, at, at] for kind, over in self.over.items()})
 
-    def work(self, b: int, pricing: Pricing, polytope: Polytope, seconds: float, exact: bool) -> Work[End]:
+    def work(
+        self, b: int, pricing: Pricing, polytope: Polytope, seconds: float, exact: bool, rounds: float
+    ) -> Work[End]:
         """All that is done for a sentence; anew where its horizon has to move."""
         score = partial(pricing.cost, b)
         units, reached = self.reached.get(b, (None, None))
@@ -140,6 +142,7 @@ class First:
         known = yield columns[1]
         sentence = self._begin(b, pricing, columns, known, polytope, seconds, reached=reached)
         while True:
+            sentence.rounds = rounds
             yield from _charged(sentence, run(sentence, score))
             end = yield from _charged(sentence, _finish(sentence, score, exact))
             horizon = _horizon(sentence, bool(pricing.left_out[b]))

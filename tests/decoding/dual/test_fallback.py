@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import gpuparse as gp
-from gpuparse.decoding.dual import multipliers
+from gpuparse.decoding.dual import fallback, multipliers
 from gpuparse.decoding.dual.fallback import FIRST, OUT_OF_TIME, SOLVER, SPLITS
 from gpuparse.decoding.ppc import ppc
+from gpuparse.decoding.ppc.batch import parse_price_cut
+from gpuparse.decoding.ppc.rounding import REMARKS
 from gpuparse.decoding.solver import Status
 from tests.decoding.instances import LENGTHS, best, check_best, check_sound, instance
 
@@ -119,3 +121,33 @@ def test_many_short_sentences_begin_together(parts: tuple[str, ...]) -> None:
     few = gp.decode(scores, exact=True)
     check_best(few, best(scores))
     assert not int(few.stats["dual_iterations"].sum())
+
+
+@pytest.mark.parametrize("search", [1, 60])
+def test_programs_that_take_many_rounds(search: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stop after some; iterations go on, and what these leave open programs, to their end."""
+    monkeypatch.setattr(fallback, "ROUNDS", 1)
+    monkeypatch.setattr(fallback, "SEARCH", search)
+    solved: list[tuple[str, int]] = []
+
+    def noted(name: str) -> None:
+        solve = getattr(fallback, name)
+
+        def run(scores: gp.Scores, *args: Any, **options: Any) -> gp.Parse:
+            solved.append((name, len(scores.lengths)))
+            return solve(scores, *args, **options)
+
+        monkeypatch.setattr(fallback, name, run)
+
+    for name in ("parse_price_cut", "second_order"):
+        noted(name)
+    for seed in range(6):
+        scores = instance(seed, ("grandparents", "siblings"), strength=4.0)
+        before = len(solved)
+        check_best(gp.decode(scores, "auto", exact=True), best(scores))
+        assert solved[before] == ("parse_price_cut", len(scores.lengths))
+    names = [name for name, _ in solved]
+    assert "second_order" in names and (search > 1 or names.count("parse_price_cut") > 6)
+    left = parse_price_cut(instance(1, ("siblings",), strength=4.0), exact=True, rounds=1)
+    assert set(left.remarks.values()) <= {REMARKS[Status.LEFT]} and int(left.iterations.max()) <= 1
+    check_sound(left, best(instance(1, ("siblings",), strength=4.0)))
