@@ -74,7 +74,7 @@ def decompose(
         iterations = FIRST
     if fallback and iterations is None and here:
         how: dict[str, Any] = {"threads": threads, **wanted}
-        return _by_programs_first(scores, possible, how, time_limit, {"step": step, "nodes": nodes or SEARCH, **wanted})
+        return _by_programs_first(scores, possible, how, time_limit, nodes, {"step": step, **wanted})
     if iterations is None:
         iterations = FEW if fallback else MANY
     if nodes is None:
@@ -138,26 +138,32 @@ def _by_programs_first(
     possible: Bool[Tensor, " B"],
     programs: dict[str, Any],
     time_limit: float,
+    nodes: int | None,
     iterations: dict[str, Any],
 ) -> Parse:
-    """Parse, price and cut; where it takes many rounds, or the solver failed, dual decomposition; and what is then
-    still open by the first, to its end."""
-    until = time.monotonic() + time_limit
-    found = parse_price_cut(scores, time_limit=time_limit, rounds=ROUNDS if programs["exact"] else math.inf, **programs)
+    """Parse, price and cut; where it takes many rounds, or the solver failed, dual decomposition; what is then still
+    open by the first, to its end, and where the solver fails once more by the second to its end."""
+    until, exact = time.monotonic() + time_limit, programs["exact"]
+    found = parse_price_cut(scores, time_limit=time_limit, rounds=ROUNDS if exact else math.inf, **programs)
     found = _handed(found, possible)
-    for how in (decompose, parse_price_cut):
-        open_ = [b for b, why in found.remarks.items() if why in (SOLVER, REMARKS[Status.LEFT]) and bool(possible[b])]
-        if not programs["exact"] or not open_:
+    failed = (SOLVER, REMARKS[Status.LEFT])
+    open_ = [b for b, why in found.remarks.items() if exact and why in failed and bool(possible[b])]
+    for most in (SEARCH if nodes is None else nodes, None, NODES if nodes is None else nodes):
+        if not open_:
             break
         rows, limit = torch.tensor(open_), max(0.0, until - time.monotonic())
-        if how is decompose:
-            other = decompose(scores.take(rows), possible[rows], time_limit=limit, **iterations)
-        else:
+        if most is None:
             other = _handed(parse_price_cut(scores.take(rows), time_limit=limit, **programs), possible[rows])
-        better = other.certified.nonzero()[:, 0]
+        else:
+            other = decompose(scores.take(rows), possible[rows], time_limit=limit, nodes=most, **iterations)
+        taken = (other.certified | (other.score > found.score[rows])).nonzero()[:, 0]
         leaves = {} if other.proof is None else other.proof.leaves
-        kept = {k: leaves[b] for k, b in enumerate(better.tolist()) if b in leaves}
-        found = found.put(rows[better], replace(other.take(better), proof=Proof(kept)))
+        kept = {k: leaves[b] for k, b in enumerate(taken.tolist()) if b in leaves}
+        found = found.put(rows[taken], replace(other.take(taken), proof=Proof(kept)))
+        why = {b: other.remarks[k] for k, b in enumerate(open_) if k in other.remarks}
+        found = replace(found, remarks={**found.remarks, **{b: x for b, x in why.items() if not found.certified[b]}})
+        left = [b for b in open_ if not found.certified[b] and found.remarks.get(b) != OUT_OF_TIME]
+        open_ = [b for b in left if most is not None or found.remarks.get(b) == SOLVER]
     return found
 
 
